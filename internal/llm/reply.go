@@ -1,0 +1,125 @@
+package llm
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"searchloop/internal/retry"
+)
+
+// reply is the response as we read it: OpenAI's shape and the extension.
+type reply struct {
+	Choices []struct {
+		Message struct {
+			Content   json.RawMessage `json:"content"`
+			Reasoning string          `json:"reasoning_content"`
+			ToolCalls []struct {
+				Function struct{ Name, Arguments string }
+			} `json:"tool_calls"`
+		} `json:"message"`
+		Finish   string    `json:"finish_reason"`
+		TokenIDs []int32   `json:"token_ids"`
+		Logprobs []float32 `json:"token_logprobs"`
+		Content  *struct {
+			Content []struct {
+				Logprob float32 `json:"logprob"`
+			} `json:"content"`
+		} `json:"logprobs"`
+	} `json:"choices"`
+	PromptIDs []int32       `json:"prompt_token_ids"`
+	Images    []PromptImage `json:"prompt_images"`
+	Policy    string        `json:"policy"`
+	Mode      string        `json:"logprobs_mode"`
+	Usage     struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+	} `json:"usage"`
+}
+
+// readReply turns a well-formed response into a Reply, or says why it is none.
+func readReply(x *exchange) (*Reply, *retry.Fault) {
+	bad := func(class, format string, args ...any) (*Reply, *retry.Fault) {
+		return nil, &retry.Fault{Verdict: retry.Again, Class: class, Err: fmt.Errorf(format, args...)}
+	}
+	var in reply
+	if err := json.Unmarshal(x.body, &in); err != nil {
+		return bad(NotJSON, "not a chat completion: %s", short(string(x.body)))
+	}
+	c := in.Choices[0]
+	out := &Reply{Finish: c.Finish, TokenIDs: c.TokenIDs, Logprobs: c.Logprobs, PromptIDs: in.PromptIDs,
+		Images: in.Images, Policy: in.Policy, LogprobMode: in.Mode,
+		PromptTokens: in.Usage.Prompt, ReplyTokens: in.Usage.Completion}
+	if c.Finish == "content_filter" {
+		return nil, &retry.Fault{Verdict: retry.Never, Class: Filtered, Err: fmt.Errorf("the server stopped the turn")}
+	}
+	out.Text = text(c.Message.Content)
+	if c.Message.Reasoning != "" {
+		// The server's reasoning parser took the thought out of the text: put it back.
+		out.Text = "<think>" + c.Message.Reasoning + "</think>\n" + strings.TrimLeft(out.Text, "\n")
+	}
+	for _, t := range c.Message.ToolCalls {
+		// Likewise its tool-call parser.
+		name, _ := json.Marshal(t.Function.Name)
+		out.Text += fmt.Sprintf("\n<tool_call>\n{\"name\": %s, \"arguments\": %s}\n</tool_call>", name, t.Function.Arguments)
+		out.Text = strings.TrimPrefix(out.Text, "\n")
+	}
+	if out.Finish != "length" {
+		out.Finish = "stop"
+	}
+	if len(out.PromptIDs) == 0 {
+		// Sampled ids are of no use without the prompt they continue.
+		out.TokenIDs, out.Logprobs, out.Images = nil, nil, nil
+	}
+	if len(out.TokenIDs) > 0 {
+		out.ReplyTokens, out.PromptTokens = len(out.TokenIDs), len(out.PromptIDs)
+		if out.Logprobs == nil && c.Content != nil && len(c.Content.Content) == len(out.TokenIDs) {
+			// vLLM's form. Its log-probs are those of the raw logits unless it says otherwise.
+			for _, t := range c.Content.Content {
+				out.Logprobs = append(out.Logprobs, t.Logprob)
+			}
+			if out.LogprobMode == "" {
+				out.LogprobMode = "raw"
+			}
+		}
+	}
+	if out.Logprobs != nil && len(out.Logprobs) != len(out.TokenIDs) {
+		return bad(NotJSON, "%d log-probs for %d tokens", len(out.Logprobs), len(out.TokenIDs))
+	}
+	for _, p := range out.Logprobs {
+		if math.IsNaN(float64(p)) || math.IsInf(float64(p), 0) || p > 1e-3 {
+			return bad(NotJSON, "a log-prob of %g", p)
+		}
+	}
+	if out.Logprobs == nil {
+		out.LogprobMode = "none"
+	} else if out.LogprobMode == "" {
+		return bad(NotJSON, "log-probs without logprobs_mode")
+	}
+	if out.Text == "" && len(out.TokenIDs) == 0 && out.Finish != "length" {
+		return bad(Empty, "finish_reason %q", c.Finish)
+	}
+	return out, nil
+}
+
+// text reads a message's content: a string, null, or a list of typed parts.
+func text(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var parts []struct {
+		Type, Text string
+	}
+	if json.Unmarshal(raw, &parts) != nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		if p.Type == "text" {
+			b.WriteString(p.Text)
+		}
+	}
+	return b.String()
+}

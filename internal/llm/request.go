@@ -1,0 +1,101 @@
+// Package llm is the client of an OpenAI-compatible chat server: a policy, a
+// judge, or any other model. A conversation goes in, the model's turn comes out,
+// with token ids and log-probs where the server gives them.
+//
+// It owns everything that can go wrong on the way: each failure has a class, is
+// retried or not by that class (package retry), and never comes out as a reply.
+// It judges no content and keeps no conversation.
+package llm
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// Message is one message of a conversation. Images stand before the text.
+type Message struct {
+	Role   string // system, user, assistant, tool
+	Text   string
+	Images [][]byte // encoded pictures (JPEG, PNG, …), sent as data URLs; not copied
+
+	// TokenIDs of an assistant message are the ids it was sampled as, end mark
+	// included. A server that knows the extension uses them instead of encoding
+	// Text again, so that no prompt ever differs from what was sampled.
+	TokenIDs []int32
+}
+
+// Tool describes one function to the server's chat template.
+type Tool struct {
+	Name, Description string
+	Parameters        json.RawMessage // JSON schema
+}
+
+// Request is one turn asked for. Sampling numbers are always sent, zero included:
+// a temperature that is left out means 1 to most servers.
+type Request struct {
+	Messages    []Message
+	Tools       []Tool
+	MaxTokens   int // 0: the server's default
+	Temperature float32
+	TopP        float32 // 0 or 1: off
+	TopK        int     // 0 or -1: off
+	Seed        int64
+	Stop        []string
+	TokenIDs    bool // ask for token ids and log-probs
+}
+
+// Reply is the model's turn.
+type Reply struct {
+	Text   string // as sampled, without the end mark
+	Finish string // stop, length
+
+	TokenIDs    []int32   // sampled ids with the end mark; nil when the server gives none
+	Logprobs    []float32 // one per id of TokenIDs; nil when the server gives none
+	LogprobMode string    // processed, raw, none; see package trajectory
+	PromptIDs   []int32   // the whole prompt as the model saw it; nil when the server gives none
+	Images      []PromptImage
+
+	PromptTokens int    // by PromptIDs, or else by the server's usage; 0 when it tells neither
+	ReplyTokens  int    // likewise
+	Policy       string // identity of the weights that answered, as the server names it; may be ""
+	Attempts     int    // HTTP calls made for this reply
+}
+
+// PromptImage is where one image stands in PromptIDs.
+type PromptImage struct {
+	Grid   [3]int32 `json:"grid"`   // patches in time, rows, columns, before merging
+	Offset int32    `json:"offset"` // index of its first placeholder token
+}
+
+// DataURL is the picture as a data URL, its type found by its first bytes.
+func DataURL(picture []byte) string {
+	return "data:" + http.DetectContentType(picture) + ";base64," + base64.StdEncoding.EncodeToString(picture)
+}
+
+// openaiRequest is the part of the request that the OpenAI API knows.
+func (r Request) openaiRequest(model string) openai.ChatCompletionRequest {
+	seed := int(r.Seed)
+	out := openai.ChatCompletionRequest{Model: model, MaxTokens: r.MaxTokens, Stop: r.Stop, Seed: &seed, LogProbs: r.TokenIDs}
+	for _, m := range r.Messages {
+		msg := openai.ChatCompletionMessage{Role: m.Role, Content: m.Text}
+		if len(m.Images) > 0 {
+			msg.Content = ""
+			for _, p := range m.Images {
+				msg.MultiContent = append(msg.MultiContent, openai.ChatMessagePart{
+					Type: openai.ChatMessagePartTypeImageURL, ImageURL: &openai.ChatMessageImageURL{URL: DataURL(p)}})
+			}
+			if m.Text != "" {
+				msg.MultiContent = append(msg.MultiContent, openai.ChatMessagePart{Type: openai.ChatMessagePartTypeText, Text: m.Text})
+			}
+		}
+		out.Messages = append(out.Messages, msg)
+	}
+	for _, t := range r.Tools {
+		out.Tools = append(out.Tools, openai.Tool{Type: openai.ToolTypeFunction,
+			Function: &openai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: t.Parameters}})
+	}
+	return out
+}
