@@ -78,7 +78,7 @@ func DataURL(picture []byte) string {
 // openaiRequest is the part of the request that the OpenAI API knows.
 func (r Request) openaiRequest(model string) openai.ChatCompletionRequest {
 	seed := int(r.Seed)
-	out := openai.ChatCompletionRequest{Model: model, MaxTokens: r.MaxTokens, Stop: r.Stop, Seed: &seed, LogProbs: r.TokenIDs}
+	out := openai.ChatCompletionRequest{Model: model, Stop: r.Stop, Seed: &seed, LogProbs: r.TokenIDs}
 	for _, m := range r.Messages {
 		msg := openai.ChatCompletionMessage{Role: m.Role, Content: m.Text}
 		if len(m.Images) > 0 {

@@ -78,6 +78,10 @@ func (x *exchange) extend(req *http.Request) error {
 	} else {
 		body["top_p"] = json.RawMessage("1")
 	}
+	if r.MaxTokens > 0 {
+		// The older name: every server reads it, the newer one only some do.
+		body["max_tokens"] = json.RawMessage(strconv.Itoa(r.MaxTokens))
+	}
 	if r.TopK > 0 {
 		body["top_k"] = json.RawMessage(strconv.Itoa(r.TopK))
 	}
