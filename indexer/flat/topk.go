@@ -1,0 +1,99 @@
+package flat
+
+import "slices"
+
+// Hit is one result: a row and its inner product with the query.
+type Hit struct {
+	Row   int64
+	Score float32
+}
+
+// compare orders hits best first: larger score, then smaller row.
+func compare(a, b Hit) int {
+	switch {
+	case a.Score > b.Score:
+		return -1
+	case a.Score < b.Score:
+		return 1
+	case a.Row < b.Row:
+		return -1
+	case a.Row > b.Row:
+		return 1
+	}
+	return 0
+}
+
+// top keeps the k best hits offered to it, as a heap with the worst at its root.
+type top struct {
+	k    int
+	heap []Hit
+}
+
+// scores offers consecutive rows from first on. It returns the index of the
+// first score that is not a number, or -1.
+func (t *top) scores(scores []float32, first int64) int {
+	for i, s := range scores {
+		// One comparison decides nearly always. NaN passes it and is caught after it.
+		if len(t.heap) == t.k && s < t.heap[0].Score {
+			continue
+		}
+		if s != s {
+			return i
+		}
+		t.offer(Hit{Row: first + int64(i), Score: s})
+	}
+	return -1
+}
+
+func (t *top) offer(h Hit) {
+	if len(t.heap) < t.k {
+		t.heap = append(t.heap, h)
+		t.up(len(t.heap) - 1)
+		return
+	}
+	if t.k > 0 && compare(h, t.heap[0]) < 0 {
+		t.heap[0] = h
+		t.down(0)
+	}
+}
+
+func (t *top) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if compare(t.heap[i], t.heap[parent]) <= 0 {
+			return
+		}
+		t.heap[i], t.heap[parent] = t.heap[parent], t.heap[i]
+		i = parent
+	}
+}
+
+func (t *top) down(i int) {
+	for {
+		worst := i
+		for c := 2*i + 1; c <= 2*i+2 && c < len(t.heap); c++ {
+			if compare(t.heap[c], t.heap[worst]) > 0 {
+				worst = c
+			}
+		}
+		if worst == i {
+			return
+		}
+		t.heap[i], t.heap[worst] = t.heap[worst], t.heap[i]
+		i = worst
+	}
+}
+
+// merge joins the parts' hits of one query, best first, at most k.
+func merge(parts []top, k int) []Hit {
+	var n int
+	for i := range parts {
+		n += len(parts[i].heap)
+	}
+	all := make([]Hit, 0, n)
+	for i := range parts {
+		all = append(all, parts[i].heap...)
+	}
+	slices.SortFunc(all, compare)
+	return slices.Clip(all[:min(k, n)])
+}
