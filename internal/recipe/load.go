@@ -2,7 +2,6 @@ package recipe
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,20 +30,34 @@ func Load(nameOrPath string, overrides []string) (*Recipe, error) {
 	if err != nil {
 		return nil, err
 	}
+	r, err := decode(tree)
+	if err != nil {
+		return nil, fail.Wrap(fail.Usage, "read recipe", path, err)
+	}
 	for _, o := range overrides {
 		if err := override(tree, o); err != nil {
 			return nil, err
 		}
+		if r, err = decode(tree); err != nil {
+			return nil, &fail.Error{Kind: fail.Usage, Op: "--set", Path: o, Err: err, Hint: "the keys are listed in docs/recipes.md"}
+		}
 	}
+	if err := r.check(); err != nil {
+		return nil, fail.Wrap(fail.Usage, "check recipe", path, err)
+	}
+	return r, nil
+}
+
+// decode turns a merged tree into a Recipe and refuses keys it does not know.
+func decode(tree map[string]any) (*Recipe, error) {
 	text, err := yaml.Marshal(tree)
 	if err != nil {
-		return nil, fail.Wrap(fail.Bug, "merge recipe", path, err)
+		return nil, err
 	}
 	r := new(Recipe)
 	if err := yaml.UnmarshalWithOptions(text, r, yaml.Strict()); err != nil {
-		return nil, &fail.Error{Kind: fail.Usage, Op: "read recipe", Path: path, Err: plain(err), Hint: "after merging and --set; see the keys in docs/recipes.md"}
+		return nil, plain(err)
 	}
-	r.Extends = ""
 	return r, nil
 }
 
@@ -133,13 +146,6 @@ func (r *Recipe) Tool(name string) (Tool, bool) {
 		}
 	}
 	return Tool{}, false
-}
-
-// Hash is the JSON of the given sections: what a job's output depends on.
-// Fields tagged json:"-" (concurrency, timeouts) change no result and are left out.
-func Hash(sections ...any) (json.RawMessage, error) {
-	b, err := json.Marshal(sections)
-	return b, err
 }
 
 func names() []string {

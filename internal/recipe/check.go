@@ -1,0 +1,51 @@
+package recipe
+
+import (
+	"fmt"
+	"slices"
+)
+
+// check refuses settings that no job could carry out.
+func (r *Recipe) check() error {
+	oneOf := func(key, v string, allowed ...string) error {
+		if v != "" && !slices.Contains(allowed, v) {
+			return fmt.Errorf("%s is %q, want one of %v", key, v, allowed)
+		}
+		return nil
+	}
+	atLeast := func(key string, v, least float64) error {
+		if v < least {
+			return fmt.Errorf("%s is %v, want at least %v", key, v, least)
+		}
+		return nil
+	}
+	for _, err := range []error{
+		oneOf("protocol.name", r.Protocol.Name, "mm-deepresearch"),
+		oneOf("reward.name", r.Reward.Name, "mm-deepresearch"),
+		oneOf("grpo.advantage", r.GRPO.Advantage, "grpo", "dr_grpo", "rloo"),
+		oneOf("grpo.aggregation", r.GRPO.Aggregation, "token-mean", "seq-mean-token-sum", "seq-mean-token-mean"),
+		oneOf("grpo.kl_estimator", r.GRPO.KLEstimator, "k1", "k2", "k3"),
+		oneOf("grpo.old_logprobs", r.GRPO.OldLogprobs, "bypass", "recompute"),
+		oneOf("grpo.truncated", r.GRPO.Truncated, "keep", "drop"),
+		oneOf("grpo.optimizer.schedule", r.GRPO.Optimizer.Schedule, "constant", "linear", "cosine"),
+		oneOf("sft.optimizer.schedule", r.SFT.Optimizer.Schedule, "constant", "linear", "cosine"),
+		atLeast("protocol.max_tool_calls", float64(r.Protocol.MaxToolCalls), 0),
+		atLeast("sampling.train.n", float64(r.Sampling.Train.N), 1),
+		atLeast("sampling.eval.n", float64(r.Sampling.Eval.N), 1),
+		atLeast("sampling.train.temperature", float64(r.Sampling.Train.Temperature), 0),
+		atLeast("sampling.eval.temperature", float64(r.Sampling.Eval.Temperature), 0),
+		atLeast("rollout.questions", float64(r.Rollout.Questions), 0),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	seen := map[string]bool{}
+	for _, t := range r.Tools {
+		if seen[t.Name] || t.Name == "" {
+			return fmt.Errorf("tools: the name %q is empty or given twice", t.Name)
+		}
+		seen[t.Name] = true
+	}
+	return nil
+}
