@@ -1,0 +1,92 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// MaxQueries is how many queries one call may hold.
+const MaxQueries = 10
+
+// What the model is told about a call that cannot be run. These texts are part of
+// the protocol: a policy is trained on them.
+const (
+	NotClosed  = "Error: the tool call has no end tag."
+	NotJSON    = "Error: the tool call is not valid JSON."
+	NotACall   = `Error: a tool call is a JSON object with "name" and "arguments".`
+	BadQueries = `Error: "query_list" must be a list of one or more texts.`
+)
+
+// TooManyQueries is the problem of a call with more than MaxQueries queries.
+var TooManyQueries = fmt.Sprintf("Error: a tool call holds at most %d queries.", MaxQueries)
+
+// TooManyCalls answers the calls of a turn beyond those that are run.
+func TooManyCalls(run int) string {
+	if run == 1 {
+		return "Error: only the first tool call of a turn is run."
+	}
+	return fmt.Sprintf("Error: only the first %d tool calls of a turn are run.", run)
+}
+
+// UnknownTool is the problem of a call to a tool that does not exist.
+func UnknownTool(name string, tools []string) string {
+	if r := []rune(name); len(r) > 40 {
+		name = string(r[:40]) + "…"
+	}
+	return fmt.Sprintf("Error: there is no tool %q. Tools: %s.", name, strings.Join(tools, ", "))
+}
+
+// Call is one tool call.
+type Call struct {
+	Name    string   // "" when the call names none
+	Args    string   // the arguments as compact JSON; "" when there are none
+	Queries []string // arguments.query_list, trimmed
+	Problem string   // why the call cannot be run, in the words the model is told; "" for a good call
+}
+
+// parseCall reads the text between the tags of a call. Arguments other than
+// query_list are allowed and ignored.
+func parseCall(text string) (c Call) {
+	var object map[string]json.RawMessage
+	if !json.Valid([]byte(text)) {
+		c.Problem = NotJSON
+		return c
+	}
+	if json.Unmarshal([]byte(text), &object) != nil {
+		c.Problem = NotACall
+		return c
+	}
+	if json.Unmarshal(object["name"], &c.Name) != nil || c.Name == "" {
+		c.Problem = NotACall
+		return c
+	}
+	var args map[string]json.RawMessage
+	if json.Unmarshal(object["arguments"], &args) != nil || args == nil {
+		c.Problem = NotACall
+		return c
+	}
+	var compact bytes.Buffer
+	if json.Compact(&compact, object["arguments"]) == nil {
+		c.Args = strings.ToValidUTF8(compact.String(), "�")
+	}
+	var list []any
+	if json.Unmarshal(args["query_list"], &list) != nil || len(list) == 0 {
+		c.Problem = BadQueries
+		return c
+	}
+	if len(list) > MaxQueries {
+		c.Problem = TooManyQueries
+		return c
+	}
+	for _, q := range list {
+		s, ok := q.(string)
+		if s = strings.TrimSpace(s); !ok || s == "" {
+			c.Problem, c.Queries = BadQueries, nil
+			return c
+		}
+		c.Queries = append(c.Queries, s)
+	}
+	return c
+}
