@@ -1,0 +1,78 @@
+# searchloop: make is the scheduler, manifests are the targets.
+#   make demo            the whole loop on this machine
+#   make help            targets and variables
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-builtin-rules
+.DELETE_ON_ERROR:
+.SECONDEXPANSION:
+.SUFFIXES:
+# Every manifest is kept, also those that only a later target asked for.
+.SECONDARY:
+
+# ---- variables a user sets -------------------------------------------------
+RECIPE     ?= demo
+RUN        ?= $(RECIPE)
+EPOCH      ?= 1
+BENCH      ?= demo
+TRAINSET   ?= demo-train
+CORPUS     ?= demo
+SHARDS     ?= 1
+LIMIT      ?=
+POLICY     ?=
+POLICY_URL ?=
+POLICY_MODEL ?=
+JUDGE_URL  ?=
+JUDGE_MODEL ?=
+ENCODER    ?=
+SET        ?=
+SHARED     ?= ../shared/data
+EPOCHS     ?= 5
+JOBFLAGS   ?=
+
+# ---- building --------------------------------------------------------------
+# SIMD kernels need the experiment; a plain "go build ./..." works with generic
+# loops. Without cgo every job is one static binary.
+export GOEXPERIMENT := simd
+export CGO_ENABLED  := 0
+GO      ?= go
+JOBS    := $(notdir $(wildcard jobs/*))
+SOURCES := $(shell find corpus eval indexer internal jobs rollout train -name '*.go' -o -name '*.html' -o -name '*.css' -o -name '*.js' 2>/dev/null) go.mod go.sum
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+
+.PHONY: all build demo test lint bench clean clean-data help
+all: build
+build: bin/.built
+bin/.built: $(SOURCES)
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '-X searchloop/internal/job.Version=$(VERSION)' -o bin/ ./jobs/...
+	@touch $@
+
+include pipelines/sources.mk
+include pipelines/index.mk
+include pipelines/run.mk
+include pipelines/eval.mk
+
+# ---- the demo --------------------------------------------------------------
+demo: build
+	@start=$$(date +%s); \
+	$(MAKE) --no-print-directory RECIPE=demo RUN=demo BENCH=demo EPOCH=$(EPOCHS) loop; \
+	bin/report --run runs/demo --bench demo --out runs/demo/report.html --summary runs/demo/summary.json --seconds $$(( $$(date +%s) - start ))
+
+# ---- quality ---------------------------------------------------------------
+test: lint
+	$(GO) test ./...
+lint:
+	@out=$$(gofmt -l $$(find . -name '*.go' -not -path './data/*' -not -path './runs/*')); test -z "$$out" || { echo "gofmt: $$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+bench:
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./internal/gemm ./internal/vec ./internal/model/qwenvl ./indexer/...
+
+clean:
+	rm -rf bin build
+clean-data:
+	rm -rf data runs
+
+help:
+	@sed -n 's/^## //p' pipelines/help.txt | sed 's/^ //' ; true

@@ -1,0 +1,53 @@
+# One run: epoch 0 is the warm start, epoch e ≥ 1 is rollout, judge, GRPO.
+#   runs/RUN/epoch-0/{rollouts,checkpoint}            teacher, SFT
+#   runs/RUN/epoch-e/{rollouts,judged,checkpoint}     policy of e-1 plays; policy of e comes out
+.PHONY: rollout judge train loop plan
+
+R := runs/$(RUN)
+flags = --recipe $(RECIPE) $(foreach s,$(SET),--set $(s)) $(JOBFLAGS)
+
+rollout: $(R)/epoch-$(EPOCH)/rollouts/manifest.json
+judge:   $(R)/epoch-$(EPOCH)/judged/manifest.json
+train:   $(R)/epoch-$(EPOCH)/checkpoint/manifest.json
+
+# The policy that plays epoch e is that of e-1; with POLICY the first one is a
+# folder of the user's.
+prev       = $(shell expr $(1) - 1)
+policydir  = $(if $(filter 0,$(1)),$(if $(POLICY),$(POLICY),$(R)/epoch-0/checkpoint),$(R)/epoch-$(1)/checkpoint)
+policydep  = $(if $(and $(POLICY),$(filter 0,$(1))),$(POLICY)/config.json,$(R)/epoch-$(1)/checkpoint/manifest.json)
+player     = $(if $(POLICY_URL),--policy-url $(POLICY_URL) $(if $(POLICY_MODEL),--policy-model $(POLICY_MODEL)),--policy $(call policydir,$(1)))
+playerdep  = $(if $(POLICY_URL),,$(call policydep,$(1)))
+# Questions, images, lens cache and indices of a set.
+playing    = --questions data/questions/$(1) $(if $(L_CACHE.$(1)),--lens data/lens/$(1)) --text-index data/corpora/$(CORPUS)/text/index $(if $(I_IN.$(CORPUS)),--image-index data/corpora/$(CORPUS)/images/index)
+playingdep = $(call questions,$(1)) $(call lensof,$(1)) $(call indices,$(CORPUS))
+judging    = $(if $(JUDGE_URL),--judge-url $(JUDGE_URL)) $(if $(JUDGE_MODEL),--judge-model $(JUDGE_MODEL))
+
+# Epoch 0: the scripted teacher plays every training question once.
+$(R)/epoch-0/rollouts/manifest.json: $(call playingdep,$(TRAINSET)) | bin/.built
+	bin/rollout $(flags) --policy-script teacher $(call playing,$(TRAINSET)) --out $(@D) --run $(RUN) --epoch 0 --mode train --shards $(SHARDS) $(limit)
+
+$(R)/base/manifest.json: $(R)/epoch-0/rollouts/manifest.json | bin/.built
+	bin/policy $(flags) --rollouts $(R)/epoch-0/rollouts --out $(@D)
+
+$(R)/epoch-0/checkpoint/manifest.json: $(R)/base/manifest.json $(R)/epoch-0/rollouts/manifest.json | bin/.built
+	bin/sft $(flags) --policy $(R)/base --rollouts $(R)/epoch-0/rollouts --images data/questions/$(TRAINSET)/images --images $(R)/epoch-0/rollouts/images --out $(@D)
+
+# Epoch e. Rules are written out for each epoch, since make uses a pattern rule
+# only once in a chain.
+define epoch_rules
+$(R)/epoch-$(1)/rollouts/manifest.json: $(call playingdep,$(TRAINSET)) $(call playerdep,$(call prev,$(1))) | bin/.built
+	bin/rollout $$(flags) $(call player,$(call prev,$(1))) $(call playing,$(TRAINSET)) --out $$(@D) --run $(RUN) --epoch $(1) --mode train --shards $(SHARDS) $(limit)
+
+$(R)/epoch-$(1)/judged/manifest.json: $(R)/epoch-$(1)/rollouts/manifest.json | bin/.built
+	bin/judge $$(flags) --rollouts $(R)/epoch-$(1)/rollouts --out $$(@D) $(judging) --shards $(SHARDS)
+
+$(R)/epoch-$(1)/checkpoint/manifest.json: $(R)/epoch-$(1)/judged/manifest.json $(R)/epoch-$(1)/rollouts/manifest.json $(call policydep,$(call prev,$(1))) $(call policydep,0) | bin/.built
+	bin/grpo $$(flags) --policy $(call policydir,$(call prev,$(1))) --reference $(call policydir,0) --rollouts $(R)/epoch-$(1)/rollouts --judged $(R)/epoch-$(1)/judged --images data/questions/$(TRAINSET)/images --images $(R)/epoch-$(1)/rollouts/images --out $$(@D)
+endef
+$(foreach e,$(shell seq 1 $(EPOCH)),$(eval $(call epoch_rules,$(e))))
+
+# Every epoch up to EPOCH, each policy evaluated.
+loop: $(foreach e,$(shell seq 0 $(EPOCH)),$(R)/evals/$(BENCH)/epoch-$(e)/manifest.json)
+
+plan:
+	@$(MAKE) --no-print-directory -n train | grep '^bin/' || echo "nothing to do: $(R)/epoch-$(EPOCH)/checkpoint is up to date"
