@@ -1,0 +1,207 @@
+package vectors
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+
+	"searchloop/internal/fail"
+)
+
+const hintDamaged = "the file is damaged: embed again, or copy it again"
+
+// Reader reads one file. Not safe for concurrent use.
+type Reader struct {
+	path    string
+	f       *os.File
+	r       *ipc.FileReader
+	batches int
+	space   Space
+}
+
+// Batch is some consecutive rows. Its slices are valid until the next one.
+type Batch struct {
+	IDs     []string
+	Vectors []float32 // len(IDs) * Dim, row-major
+}
+
+// Open reads the schema of the file at path. A file that is not Arrow, has no
+// space or other columns is refused with what was found.
+func Open(path string) (r *Reader, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fail.Wrap(fail.BadInput, "open vectors", path, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	var fr *ipc.FileReader
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fail.Wrap(fail.Disk, "open vectors", path, err)
+	}
+	mem := &bounded{limit: int(st.Size()) + 64} // buffers are rounded up to 64 bytes
+	batches := 0
+	err = guard(func() (err error) {
+		if err := checkFooter(f, st.Size()); err != nil {
+			return err
+		}
+		if fr, err = ipc.NewFileReader(f, ipc.WithAllocator(mem)); err == nil {
+			batches = fr.NumRecords()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "open vectors", path, err), hintDamaged)
+	}
+	s, err := spaceOf(fr.Schema().Metadata().GetValue)
+	if err == nil {
+		err = columns(fr.Schema(), s.Dim)
+	}
+	if err != nil {
+		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "open vectors", path, err), "docs/vectors.md says what the file must hold; the embed job writes it")
+	}
+	return &Reader{path: path, f: f, r: fr, batches: batches, space: s}, nil
+}
+
+// columns checks that column 0 is the id and column 1 the vector.
+func columns(sc *arrow.Schema, dim int) error {
+	if sc.NumFields() != 2 || sc.Field(0).Name != "id" || sc.Field(1).Name != "vector" {
+		return fmt.Errorf("columns are not id and vector: %v", sc)
+	}
+	if sc.Field(0).Type.ID() != arrow.STRING {
+		return fmt.Errorf("column id is %v, not utf8", sc.Field(0).Type)
+	}
+	list, ok := sc.Field(1).Type.(*arrow.FixedSizeListType)
+	if !ok || list.Elem().ID() != arrow.FLOAT32 {
+		return fmt.Errorf("column vector is %v, not a fixed-size list of float32", sc.Field(1).Type)
+	}
+	if int(list.Len()) != dim {
+		return fmt.Errorf("column vector has dimension %d, the metadata says %d", list.Len(), dim)
+	}
+	return nil
+}
+
+// Space is what the file says of its vectors.
+func (r *Reader) Space() Space { return r.space }
+
+// Close closes the file.
+func (r *Reader) Close() error {
+	return fail.Wrap(fail.Disk, "close vectors", r.path, errors.Join(r.r.Close(), r.f.Close()))
+}
+
+// Batches yields all rows in order, a record batch at a time. It ends after the
+// first error. Nulls, NaN and infinities are errors with their row.
+func (r *Reader) Batches() iter.Seq2[Batch, error] {
+	return func(yield func(Batch, error) bool) {
+		var row int64
+		var b Batch
+		for i := range r.batches {
+			err := guard(func() error { return r.batch(i, &b) })
+			if err == nil {
+				err = finite(b, r.space.Dim)
+			}
+			if err != nil {
+				var e *fail.Error
+				if !errors.As(err, &e) {
+					e = fail.New(fail.BadInput, "", "", "record batch %d: %w", i, err)
+				}
+				e.Op, e.Path, e.Hint = "read vectors", r.path, hintDamaged
+				if e.Row > 0 {
+					e.Row += row
+				}
+				yield(Batch{}, e)
+				return
+			}
+			if !yield(b, nil) {
+				return
+			}
+			row += int64(len(b.IDs))
+		}
+	}
+}
+
+// batch reads record batch i into b.
+func (r *Reader) batch(i int, b *Batch) error {
+	rec, err := r.r.RecordAt(i)
+	if err != nil {
+		return err
+	}
+	defer rec.Release()
+	ids, ok := rec.Column(0).(*array.String)
+	list, ok2 := rec.Column(1).(*array.FixedSizeList)
+	if !ok || !ok2 {
+		return errors.New("columns have other types than the schema says")
+	}
+	values, ok := list.ListValues().(*array.Float32)
+	if !ok || ids.NullN() > 0 || list.NullN() > 0 || values.NullN() > 0 {
+		return errors.New("holds nulls")
+	}
+	n, d := int(rec.NumRows()), r.space.Dim
+	from := list.Data().Offset() * d
+	if ids.Len() != n || list.Len() != n || values.Len() < from+n*d {
+		return fmt.Errorf("%d rows, but %d ids and %d numbers of dimension %d", n, ids.Len(), values.Len(), d)
+	}
+	b.IDs, b.Vectors = b.IDs[:0], append(b.Vectors[:0], values.Float32Values()[from:from+n*d]...)
+	for j := range n {
+		b.IDs = append(b.IDs, strings.Clone(ids.Value(j)))
+	}
+	return nil
+}
+
+func finite(b Batch, dim int) error {
+	for i, v := range b.Vectors {
+		if v-v != 0 {
+			return &fail.Error{Kind: fail.BadInput, Row: int64(i/dim) + 1, Sample: b.IDs[i/dim], Err: errNotFinite}
+		}
+	}
+	return nil
+}
+
+// guard turns a panic of the Arrow reader, which trusts its input, into an error.
+func guard(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("not a readable Arrow file: %v", v)
+		}
+	}()
+	err = f()
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// bounded allocates for the Arrow reader, which takes lengths from the file on
+// trust. Nothing in a file needs more memory than the file has bytes; more is
+// refused by a panic, because running out of memory cannot be recovered from.
+type bounded struct {
+	memory.GoAllocator
+	limit int
+}
+
+func (a *bounded) Allocate(size int) []byte {
+	a.check(size)
+	return a.GoAllocator.Allocate(size)
+}
+
+func (a *bounded) Reallocate(size int, b []byte) []byte {
+	a.check(size)
+	return a.GoAllocator.Reallocate(size, b)
+}
+
+func (a *bounded) check(size int) {
+	if size < 0 || size > a.limit {
+		panic(fmt.Sprintf("a buffer of %d bytes in a file of %d", size, a.limit))
+	}
+}
