@@ -34,7 +34,7 @@ func client(t *testing.T, opt Options) (*Server, *llm.Client) {
 		defer cancel()
 		s.Close(ctx)
 	})
-	c, err := llm.New(llm.Options{Name: "policy server", URL: url, Timeout: 300 * time.Millisecond,
+	c, err := llm.New(llm.Options{Name: "policy server", URL: url, Timeout: 100 * time.Millisecond,
 		Retry: retry.Options{Base: time.Millisecond, Cap: time.Millisecond, Open: 5 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestToyTokens(t *testing.T) {
 	if want := 1 + 7 + 1 + 1 + 1 + 1 + 5 + 1 + 1 + 1 + 1 + 10; len(r.PromptIDs) != want || len(r.TokenIDs) != 6 || len(r.Logprobs) != 6 || r.TokenIDs[5] != toyEnd || r.PromptTokens != want {
 		t.Errorf("%d prompt ids (want %d), %+v", len(r.PromptIDs), want, r)
 	}
-	if r, err = ask(c, strings.Repeat("q", 28)); err != nil || r.Finish != "length" || r.Text != "h" {
+	if r, err = ask(c, strings.Repeat("q", 29)); err != nil || r.Finish != "length" || r.Text != "h" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if _, err = ask(c, strings.Repeat("q", 60)); llm.FaultOf(err).Class != llm.ContextLength {
