@@ -163,3 +163,6 @@ func spread(t Task, n, step, workers int) {
 		panic(p)
 	}
 }
+
+// Workers is the number of goroutines that a loop started now is spread over.
+func Workers() int { return runtime.GOMAXPROCS(0) }
