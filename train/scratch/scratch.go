@@ -7,7 +7,6 @@ package scratch
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 
 	"searchloop/internal/atomicfile"
@@ -99,21 +98,35 @@ func Make(ctx context.Context, r *job.Run, o Options) error {
 	return d.SealFiles([]string{"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"}, nil)
 }
 
-// config is a Qwen3-VL configuration of the recipe's size. The rotary sections
-// split the head's frequencies as the large models do (24:20:20 of 64), rounded.
+// config is a Qwen3-VL configuration of the recipe's size. The head's frequencies
+// are split between time, height and width as the published models split theirs
+// (24:20:20 of 64, rounded); the first vision block also feeds the decoder's
+// first layer (deepstack), so that every path of the architecture is alive.
 func config(m recipe.Model, tok *token.BPE) (qwenvl.Config, error) {
-	var c qwenvl.Config
-	if m.Hidden < 1 || m.Layers < 1 || m.Heads < 1 || m.KVHeads < 1 || m.HeadDim < 2 || m.HeadDim%2 != 0 || m.Intermediate < 1 || m.Heads%m.KVHeads != 0 {
-		return c, fail.New(fail.Usage, "make a policy", "", "the recipe's model section is incomplete: %+v", m)
+	if m.Hidden < 1 || m.Layers < 1 || m.Heads < 1 || m.KVHeads < 1 || m.HeadDim < 2 || m.HeadDim%2 != 0 || m.Intermediate < 1 || m.Heads%m.KVHeads != 0 ||
+		m.VisionHidden < 1 || m.VisionLayers < 1 || m.VisionHeads < 1 || m.PatchSize < 1 {
+		return qwenvl.Config{}, fail.New(fail.Usage, "make a policy", "", "the recipe's model section is incomplete: %+v", m)
 	}
 	id := func(name string) int32 {
 		v, ok := tok.ID(name)
 		if !ok {
-			panic(fmt.Sprintf("scratch: the tokenizer lost %s", name)) // it was given as a special token
+			panic("scratch: the tokenizer lost " + name) // it was given as a special token
 		}
 		return v
 	}
-	return newConfig(m, tok.Size(), id), nil
+	side := (m.HeadDim/2*20 + 32) / 64
+	return qwenvl.Config{
+		Vocab: tok.Size(), Hidden: m.Hidden, Intermediate: m.Intermediate, Layers: m.Layers,
+		Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.HeadDim,
+		MaxPositions: 4096, RMSEps: 1e-6, RopeTheta: 1e4, MRopeSection: [3]int{m.HeadDim/2 - 2*side, side, side},
+		Tied: true, DType: "F32",
+		ImagePadID: id("<|image_pad|>"), VideoPadID: id("<|video_pad|>"), VisionStartID: id("<|vision_start|>"), VisionEndID: id("<|vision_end|>"),
+		PatchSize: m.PatchSize, MergeSize: 2, TemporalPatch: 2,
+		Vision: qwenvl.VisionConfig{
+			Depth: m.VisionLayers, Hidden: m.VisionHidden, Intermediate: 4 * m.VisionHidden, Heads: m.VisionHeads, Channels: 3,
+			Out: m.Hidden, PositionSide: 16, Deepstack: []int{0}, RopeTheta: 1e4,
+		},
+	}, nil
 }
 
 func writeProcessor(dir string, m recipe.Model) error {
