@@ -1,0 +1,317 @@
+package qwenvl
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"searchloop/internal/fail"
+)
+
+// Config is what config.json says about the model. Fields that decide a shape
+// have no defaults: a file without them is refused.
+type Config struct {
+	Vocab, Hidden, Intermediate, Layers int
+	Heads, KVHeads, HeadDim             int
+	MaxPositions                        int // a statement of the model's makers, not enforced
+	RMSEps                              float32
+	RopeTheta                           float64
+	// MRopeSection is the number of frequencies turned by time, height and width;
+	// the sum is HeadDim/2. All zero means plain text positions.
+	MRopeSection [3]int
+	Tied         bool    // the output head is the embedding table
+	DType        string  // of the weights that Init'ed models are saved with: F32 (default) or BF16
+	InitStd      float64 // standard deviation of Init; default 0.02
+
+	// The special tokens of images. Without a vision tower they are -1.
+	ImagePadID, VideoPadID, VisionStartID, VisionEndID int32
+
+	// The geometry of images; zero without a vision tower.
+	PatchSize, MergeSize, TemporalPatch int
+	Vision                              VisionConfig
+}
+
+// VisionConfig is the vision tower; Depth 0 means there is none.
+type VisionConfig struct {
+	Depth, Hidden, Intermediate, Heads, Channels int
+	Out                                          int   // width of what it hands to the decoder, the decoder's Hidden
+	PositionSide                                 int   // the learned position table is PositionSide × PositionSide
+	Deepstack                                    []int // block i's output is merged and added after decoder layer j, i = Deepstack[j]
+	RopeTheta                                    float64
+}
+
+// HasVision says whether the model reads images.
+func (c Config) HasVision() bool { return c.Vision.Depth > 0 }
+
+// PatchDim is the number of values of one patch.
+func (c Config) PatchDim() int {
+	return c.Vision.Channels * c.TemporalPatch * c.PatchSize * c.PatchSize
+}
+
+// mergeUnit is the number of patches that become one token.
+func (c Config) mergeUnit() int { return c.MergeSize * c.MergeSize }
+
+type rawConfig struct {
+	Architectures []string        `json:"architectures"`
+	ModelType     string          `json:"model_type"`
+	Text          json.RawMessage `json:"text_config"`
+	Vision        *rawVision      `json:"vision_config"`
+	Tied          *bool           `json:"tie_word_embeddings"`
+	DType         string          `json:"dtype"`
+	TorchDType    string          `json:"torch_dtype"`
+	ImagePad      *int32          `json:"image_token_id"`
+	VideoPad      *int32          `json:"video_token_id"`
+	VisionStart   *int32          `json:"vision_start_token_id"`
+	VisionEnd     *int32          `json:"vision_end_token_id"`
+}
+
+type rawText struct {
+	Vocab        int      `json:"vocab_size"`
+	Hidden       int      `json:"hidden_size"`
+	Intermediate int      `json:"intermediate_size"`
+	Layers       int      `json:"num_hidden_layers"`
+	Heads        int      `json:"num_attention_heads"`
+	KVHeads      int      `json:"num_key_value_heads"`
+	HeadDim      int      `json:"head_dim"`
+	MaxPositions int      `json:"max_position_embeddings"`
+	Act          string   `json:"hidden_act"`
+	Eps          float32  `json:"rms_norm_eps"`
+	Bias         bool     `json:"attention_bias"`
+	Sliding      bool     `json:"use_sliding_window"`
+	InitStd      float64  `json:"initializer_range"`
+	Tied         *bool    `json:"tie_word_embeddings"`
+	Theta        float64  `json:"rope_theta"`
+	Scaling      *rawRope `json:"rope_scaling"`
+	Parameters   *rawRope `json:"rope_parameters"`
+}
+
+// rawRope is rope_scaling (transformers 4, with rope_theta beside it) or
+// rope_parameters (transformers 5, with rope_theta inside).
+type rawRope struct {
+	Type        string  `json:"rope_type"`
+	OldType     string  `json:"type"`
+	Theta       float64 `json:"rope_theta"`
+	Section     []int   `json:"mrope_section"`
+	Interleaved *bool   `json:"mrope_interleaved"`
+}
+
+type rawVision struct {
+	Depth         int      `json:"depth"`
+	Hidden        int      `json:"hidden_size"`
+	Intermediate  int      `json:"intermediate_size"`
+	Heads         int      `json:"num_heads"`
+	Channels      int      `json:"in_channels"`
+	Act           string   `json:"hidden_act"`
+	Patch         int      `json:"patch_size"`
+	Merge         int      `json:"spatial_merge_size"`
+	TemporalPatch int      `json:"temporal_patch_size"`
+	Out           int      `json:"out_hidden_size"`
+	Positions     int      `json:"num_position_embeddings"`
+	Deepstack     []int    `json:"deepstack_visual_indexes"`
+	Rope          *rawRope `json:"rope_parameters"`
+}
+
+// LoadConfig reads dir/config.json.
+func LoadConfig(dir string) (Config, error) {
+	path := filepath.Join(dir, "config.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fail.Wrap(fail.BadInput, "read model configuration", path, err)
+	}
+	c, err := ParseConfig(data)
+	if err != nil {
+		return Config{}, fail.Wrap(fail.BadInput, "read model configuration", path, err)
+	}
+	return c, nil
+}
+
+// ParseConfig reads a config.json. The rotary settings are accepted in the three
+// ways they are found: text fields at the top level with rope_theta, a nested
+// text_config with rope_theta and rope_scaling, and rope_parameters.
+func ParseConfig(data []byte) (Config, error) {
+	bad := func(format string, args ...any) (Config, error) {
+		return Config{}, fail.New(fail.BadInput, "", "", format, args...)
+	}
+	var raw rawConfig
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return bad("not a model configuration: %v", err)
+	}
+	switch raw.ModelType {
+	case "qwen3_vl", "qwen3":
+	default:
+		return bad("model_type %q is not supported (qwen3_vl and qwen3 are)", raw.ModelType)
+	}
+	text := data
+	if raw.Text != nil {
+		text = raw.Text
+	}
+	t := rawText{Eps: 1e-6, InitStd: 0.02, Act: "silu"}
+	if err := json.Unmarshal(text, &t); err != nil {
+		return bad("text_config: %v", err)
+	}
+	c := Config{
+		Vocab: t.Vocab, Hidden: t.Hidden, Intermediate: t.Intermediate, Layers: t.Layers,
+		Heads: t.Heads, KVHeads: t.KVHeads, HeadDim: t.HeadDim, MaxPositions: t.MaxPositions,
+		RMSEps: t.Eps, InitStd: t.InitStd, RopeTheta: t.Theta,
+		ImagePadID: -1, VideoPadID: -1, VisionStartID: -1, VisionEndID: -1,
+	}
+	if c.KVHeads == 0 {
+		c.KVHeads = c.Heads
+	}
+	for _, tied := range []*bool{t.Tied, raw.Tied} { // the outer one decides
+		if tied != nil {
+			c.Tied = *tied
+		}
+	}
+	if t.Act != "silu" {
+		return bad("hidden_act %q is not supported", t.Act)
+	}
+	if t.Bias || t.Sliding {
+		return bad("attention_bias and use_sliding_window are not supported")
+	}
+	rope := t.Parameters
+	if rope == nil {
+		rope = t.Scaling
+	}
+	if rope != nil {
+		if rope.Theta > 0 {
+			c.RopeTheta = rope.Theta
+		}
+		for _, typ := range []string{rope.Type, rope.OldType} {
+			if typ != "" && typ != "default" && typ != "mrope" {
+				return bad("rope_type %q is not supported", typ)
+			}
+		}
+		if rope.Interleaved != nil && !*rope.Interleaved {
+			return bad("mrope_interleaved false is not supported")
+		}
+		if len(rope.Section) == 3 {
+			c.MRopeSection = [3]int(rope.Section)
+		} else if len(rope.Section) != 0 {
+			return bad("mrope_section has %d numbers instead of 3", len(rope.Section))
+		}
+	}
+	switch dtype := raw.DType + raw.TorchDType; dtype {
+	case "bfloat16", "bfloat16bfloat16", "float16":
+		c.DType = "BF16"
+	default:
+		c.DType = "F32"
+	}
+	if raw.ModelType == "qwen3_vl" {
+		if err := c.readVision(&raw); err != nil {
+			return Config{}, err
+		}
+	}
+	if err := c.check(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func (c *Config) readVision(raw *rawConfig) error {
+	v := raw.Vision
+	if v == nil {
+		return fail.New(fail.BadInput, "", "", "vision_config is missing")
+	}
+	if v.Act != "" && v.Act != "gelu_pytorch_tanh" {
+		return fail.New(fail.BadInput, "", "", "vision hidden_act %q is not supported", v.Act)
+	}
+	for _, id := range []struct {
+		name string
+		from *int32
+		to   *int32
+	}{
+		{"image_token_id", raw.ImagePad, &c.ImagePadID}, {"video_token_id", raw.VideoPad, &c.VideoPadID},
+		{"vision_start_token_id", raw.VisionStart, &c.VisionStartID}, {"vision_end_token_id", raw.VisionEnd, &c.VisionEndID},
+	} {
+		if id.from == nil {
+			return fail.New(fail.BadInput, "", "", "%s is missing", id.name)
+		}
+		*id.to = *id.from
+	}
+	c.PatchSize, c.MergeSize, c.TemporalPatch = v.Patch, v.Merge, v.TemporalPatch
+	side := 0
+	for side*side < v.Positions {
+		side++
+	}
+	if side*side != v.Positions {
+		return fail.New(fail.BadInput, "", "", "num_position_embeddings %d is not a square", v.Positions)
+	}
+	c.Vision = VisionConfig{
+		Depth: v.Depth, Hidden: v.Hidden, Intermediate: v.Intermediate, Heads: v.Heads, Channels: v.Channels,
+		Out: v.Out, PositionSide: side, Deepstack: v.Deepstack, RopeTheta: 10000,
+	}
+	if c.Vision.Channels == 0 {
+		c.Vision.Channels = 3
+	}
+	if v.Rope != nil && v.Rope.Theta > 0 {
+		c.Vision.RopeTheta = v.Rope.Theta
+	}
+	return nil
+}
+
+const maxDim = 1 << 20 // no shape of these models comes near; keeps products from overflowing
+
+// check refuses shapes that cannot be a model.
+func (c *Config) check() error {
+	bad := func(format string, args ...any) error { return fail.New(fail.BadInput, "", "", format, args...) }
+	sizes := []struct {
+		name string
+		n    int
+	}{
+		{"vocab_size", c.Vocab}, {"hidden_size", c.Hidden}, {"intermediate_size", c.Intermediate},
+		{"num_hidden_layers", c.Layers}, {"num_attention_heads", c.Heads}, {"num_key_value_heads", c.KVHeads},
+		{"head_dim", c.HeadDim},
+	}
+	if c.HasVision() {
+		v := &c.Vision
+		sizes = append(sizes, []struct {
+			name string
+			n    int
+		}{
+			{"vision hidden_size", v.Hidden}, {"vision intermediate_size", v.Intermediate}, {"num_heads", v.Heads},
+			{"in_channels", v.Channels}, {"patch_size", c.PatchSize}, {"spatial_merge_size", c.MergeSize},
+			{"temporal_patch_size", c.TemporalPatch}, {"num_position_embeddings", v.PositionSide}, {"depth", v.Depth},
+		}...)
+	}
+	for _, s := range sizes {
+		if s.n < 1 || s.n > maxDim {
+			return bad("%s is missing or out of range: %d", s.name, s.n)
+		}
+	}
+	switch {
+	case c.Heads%c.KVHeads != 0:
+		return bad("num_attention_heads %d is not a multiple of num_key_value_heads %d", c.Heads, c.KVHeads)
+	case c.HeadDim%2 != 0:
+		return bad("head_dim %d is odd", c.HeadDim)
+	case !(c.RopeTheta > 1):
+		return bad("rope_theta is missing or out of range: %g", c.RopeTheta)
+	case !(c.RMSEps > 0):
+		return bad("rms_norm_eps is out of range: %g", c.RMSEps)
+	}
+	if s := c.MRopeSection; s != [3]int{} && (s[0]+s[1]+s[2] != c.HeadDim/2 || min(s[0], s[1], s[2]) < 0) {
+		return bad("mrope_section %v does not sum to head_dim/2 = %d", s, c.HeadDim/2)
+	}
+	if !c.HasVision() {
+		return nil
+	}
+	v := &c.Vision
+	switch {
+	case c.MRopeSection == [3]int{}:
+		return bad("mrope_section is missing")
+	case v.Out != c.Hidden:
+		return bad("vision out_hidden_size %d differs from hidden_size %d", v.Out, c.Hidden)
+	case v.Hidden%v.Heads != 0 || v.Hidden/v.Heads%4 != 0:
+		return bad("vision hidden_size %d does not divide into %d heads of a multiple of 4", v.Hidden, v.Heads)
+	case len(v.Deepstack) > c.Layers:
+		return bad("%d deepstack indexes for %d layers", len(v.Deepstack), c.Layers)
+	case min(c.ImagePadID, c.VideoPadID, c.VisionStartID, c.VisionEndID) < 0 || int(c.ImagePadID) >= c.Vocab:
+		return bad("a special token of images is outside of the vocabulary")
+	}
+	for i, d := range v.Deepstack {
+		if d < 0 || d >= v.Depth || (i > 0 && d <= v.Deepstack[i-1]) {
+			return bad("deepstack_visual_indexes %v are not ascending within depth %d", v.Deepstack, v.Depth)
+		}
+	}
+	return nil
+}

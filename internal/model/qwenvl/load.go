@@ -1,0 +1,140 @@
+package qwenvl
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"searchloop/internal/atomicfile"
+	"searchloop/internal/fail"
+	"searchloop/internal/safetensors"
+)
+
+const headName = "lm_head.weight"
+
+// Load reads a model folder: config.json and model.safetensors, or its index and
+// shards. Every tensor of the model must be there in its shape, and no other.
+func Load(dir string) (*Model, error) {
+	const op = "load model"
+	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		return nil, fail.Wrap(fail.BadInput, op, dir, err)
+	}
+	cfg, err := ParseConfig(raw)
+	if err != nil {
+		return nil, fail.Wrap(fail.BadInput, op, filepath.Join(dir, "config.json"), err)
+	}
+	files, err := safetensors.Open(dir)
+	if err != nil {
+		return nil, fail.Wrap(fail.BadInput, op, dir, err)
+	}
+	defer files.Close()
+	src := source{config: raw, meta: maps.Clone(files.Metadata())}
+	if err := src.readIndex(dir); err != nil {
+		return nil, fail.Wrap(fail.BadInput, op, dir, err)
+	}
+	// Shapes are compared before anything is allocated for them.
+	shapes := shapesOf(cfg)
+	for name, want := range shapes {
+		_, got, ok := files.Info(name)
+		if !ok {
+			return nil, fail.New(fail.BadInput, op, dir, "tensor %s is missing", name)
+		}
+		if !slices.Equal(got, want) {
+			return nil, fail.New(fail.BadInput, op, dir, "tensor %s has shape %v, config.json asks for %v", name, got, want)
+		}
+	}
+	for _, name := range files.Names() {
+		if _, ok := shapes[name]; ok {
+			continue
+		}
+		if name == headName && cfg.Tied {
+			src.extra = append(src.extra, name)
+			continue
+		}
+		return nil, fail.New(fail.BadInput, op, dir, "tensor %s does not belong to this model", name)
+	}
+	m := build(cfg)
+	m.source = src
+	for _, p := range m.params {
+		x, err := files.Float32(p.Name)
+		if err != nil {
+			return nil, fail.Wrap(fail.BadInput, op, dir, err)
+		}
+		m.be.Upload(p.W, x)
+		p.dtype, _, _ = files.Info(p.Name)
+	}
+	return m, nil
+}
+
+// shapesOf lists what build would make, without its memory.
+func shapesOf(cfg Config) map[string][]int {
+	shapes := map[string][]int{}
+	for _, p := range plan(cfg).params {
+		shapes[p.Name] = p.Shape
+	}
+	return shapes
+}
+
+func (s *source) readIndex(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, safetensors.FileName)); err == nil {
+		return nil
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, safetensors.IndexName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &index)
+	}
+	s.index, s.files = raw, index.WeightMap
+	return err
+}
+
+// Save writes the model to dir as it was loaded: the same files with the same
+// names, shapes and dtypes, and config.json unchanged. A model of Init gets one
+// file. Every file appears whole or not at all.
+func (m *Model) Save(dir string) error {
+	const op = "save model"
+	shards := map[string][]safetensors.Tensor{}
+	add := func(name, dtype string, p *Param) {
+		file := safetensors.FileName
+		if m.source.files != nil {
+			file = m.source.files[name]
+		}
+		x := p.W.Host()
+		if x == nil {
+			x = make([]float32, p.W.Len())
+			m.be.Download(x, p.W)
+		}
+		shards[file] = append(shards[file], safetensors.Tensor{Name: name, DType: dtype, Shape: p.Shape, F32: x})
+	}
+	for _, p := range m.params {
+		add(p.Name, p.dtype, p)
+		if p.off == m.embed.off {
+			for _, name := range m.source.extra {
+				add(name, p.dtype, p)
+			}
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(shards)) {
+		if err := safetensors.Write(filepath.Join(dir, file), shards[file], m.source.meta); err != nil {
+			return fail.Wrap(fail.Disk, op, dir, err)
+		}
+	}
+	if m.source.index != nil {
+		path := filepath.Join(dir, safetensors.IndexName)
+		if err := atomicfile.WriteFile(path, m.source.index); err != nil {
+			return fail.Wrap(fail.Disk, op, path, err)
+		}
+	}
+	path := filepath.Join(dir, "config.json")
+	return fail.Wrap(fail.Disk, op, path, atomicfile.WriteFile(path, m.source.config))
+}
