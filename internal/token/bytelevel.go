@@ -25,16 +25,7 @@ func init() {
 	}
 }
 
-// spell writes bytes the way a byte-level vocabulary does.
-func spell(s string) string {
-	out := make([]byte, 0, 2*len(s))
-	for i := range len(s) {
-		out = utf8.AppendRune(out, byteRune[s[i]])
-	}
-	return string(out)
-}
-
-// unspell is the inverse of spell. A token that holds any other rune (an added
+// unspell returns the bytes that a token of the vocabulary spells. A token that holds any other rune (an added
 // token such as "年") stands for its own UTF-8 bytes; ok is then false.
 func unspell(token string) (s string, ok bool) {
 	out := make([]byte, 0, len(token))
