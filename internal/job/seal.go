@@ -1,0 +1,150 @@
+package job
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sort"
+	"time"
+
+	"searchloop/internal/atomicfile"
+	"searchloop/internal/fail"
+	"searchloop/internal/fault"
+	"searchloop/internal/manifest"
+	"searchloop/internal/shard"
+)
+
+// manifest is a manifest of this spec without parts.
+func (d *Dataset) manifest(c manifest.Counts, u *manifest.Usage) *manifest.Manifest {
+	return &manifest.Manifest{
+		Schema: d.spec.Schema, Version: d.spec.Version, Spec: d.digest, Params: d.params, Inputs: d.inputs,
+		Counts: c, Usage: u, Program: d.run.Name + " " + Version, Started: d.began.UTC(), Ended: time.Now().UTC(),
+	}
+}
+
+// committed notes that a shard is done.
+func (d *Dataset) committed(s *Shard, m *manifest.Manifest) {
+	d.run.mu.Lock()
+	defer d.run.mu.Unlock()
+	d.states[s.Shard.I] = state{kind: done, part: m}
+	d.counts = d.counts.Add(m.Counts)
+	if m.Usage != nil {
+		d.usage = d.usage.Add(*m.Usage)
+	}
+}
+
+// ended takes a shard off the list of those in work.
+func (d *Dataset) ended(s *Shard) {
+	d.run.mu.Lock()
+	defer d.run.mu.Unlock()
+	for i, x := range d.shards {
+		if x == s {
+			d.shards = append(d.shards[:i], d.shards[i+1:]...)
+			return
+		}
+	}
+}
+
+// Seal finishes the dataset: when the shards of all processes are done it writes
+// the manifest, with meta as its Meta. Otherwise it says which are missing and
+// returns nil: whoever makes the last one seals. meta must not depend on which
+// process seals.
+func (d *Dataset) Seal(meta any) error {
+	if d.complete != nil || d.run.DryRunFlag {
+		return nil
+	}
+	var missing []int
+	m := d.manifest(manifest.Counts{}, nil)
+	var side []manifest.Part
+	for i := range d.states {
+		st := d.states[i]
+		if st.kind != done {
+			st = d.inspect(i) // perhaps another process has made it
+		}
+		if st.kind != done || st.part == nil {
+			missing = append(missing, i)
+			continue
+		}
+		m.Counts = m.Counts.Add(st.part.Counts)
+		if u := st.part.Usage; u != nil {
+			sum := *u
+			if m.Usage != nil {
+				sum = m.Usage.Add(*u)
+			}
+			m.Usage = &sum
+		}
+		if st.part.Started.Before(m.Started) {
+			m.Started = st.part.Started
+		}
+		for _, p := range st.part.Parts {
+			if p.Side {
+				side = append(side, p)
+			} else {
+				m.Parts = append(m.Parts, p)
+			}
+		}
+	}
+	if len(missing) > 0 {
+		d.run.Log.Info("not finished", "dataset", d.spec.Dir, "missing_shards", shard.Ranges(missing), "of", d.n)
+		return nil
+	}
+	sort.Slice(side, func(i, j int) bool { return side[i].Name < side[j].Name })
+	m.Parts = append(m.Parts, side...)
+	return d.seal(m, meta)
+}
+
+// SealFiles finishes a dataset of named files (a checkpoint, an encoder) that the
+// caller has written into the folder, each with atomicfile. names use slashes.
+func (d *Dataset) SealFiles(names []string, meta any) error {
+	if d.complete != nil || d.run.DryRunFlag {
+		return nil
+	}
+	m := d.manifest(manifest.Counts{}, nil)
+	names = append([]string(nil), names...)
+	sort.Strings(names)
+	for i, name := range names {
+		if !filepath.IsLocal(filepath.FromSlash(name)) || name == manifest.File || i > 0 && names[i-1] == name {
+			return fail.New(fail.Bug, "seal dataset", d.spec.Dir, "impossible file name %q", name)
+		}
+		p, err := manifest.PartOf(d.spec.Dir, name, 0, false)
+		if err != nil {
+			return err
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	return d.seal(m, meta)
+}
+
+func (d *Dataset) seal(m *manifest.Manifest, meta any) error {
+	if meta != nil {
+		text, err := json.Marshal(meta)
+		if err != nil {
+			return fail.Wrap(fail.Bug, "seal dataset", d.spec.Dir, err)
+		}
+		m.Meta = manifest.Canonical(text)
+	}
+	if err := fault.Point("dataset.seal"); err != nil {
+		return fail.Wrap(fail.Disk, "seal dataset", d.spec.Dir, err)
+	}
+	wrote, err := m.Write(manifest.Path(d.spec.Dir))
+	if err != nil {
+		return err
+	}
+	if err := fault.Point("dataset.sealed"); err != nil {
+		return fail.Wrap(fail.Disk, "seal dataset", d.spec.Dir, err)
+	}
+	if !wrote {
+		d.freshen()
+	}
+	d.close()
+	d.sealed = true
+	d.counts = m.Counts
+	if err := os.RemoveAll(d.work("")); err != nil {
+		return fail.Wrap(fail.Disk, "remove", d.work(""), err)
+	}
+	if err := atomicfile.Sweep(d.spec.Dir); err != nil {
+		return err
+	}
+	d.run.Log.Info("finished", "dataset", d.spec.Dir, "rows", m.Rows(), "failed", m.Counts.Failed, "rejected", m.Counts.Rejected)
+	return nil
+}

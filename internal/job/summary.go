@@ -1,0 +1,75 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"searchloop/internal/atomicfile"
+	"searchloop/internal/fail"
+	"searchloop/internal/manifest"
+	"searchloop/internal/secret"
+)
+
+// Summary is how a run ended: <Dir>.summary.json beside the dataset folder, with
+// the shard in its name when the process made one of many. make turns every exit
+// code into 2; the real one is here. It is no part of the data and no make target.
+type Summary struct {
+	Job       string          `json:"job"`
+	Dataset   string          `json:"dataset"`
+	Shard     string          `json:"shard,omitempty"`
+	Exit      int             `json:"exit"`
+	Kind      string          `json:"kind"` // "complete", or the kind of the error
+	Error     string          `json:"error,omitempty"`
+	Hint      string          `json:"hint,omitempty"`
+	Resumable bool            `json:"resumable"` // the same command again goes on from here
+	Counts    manifest.Counts `json:"counts"`
+	Usage     *manifest.Usage `json:"usage,omitempty"`
+	Seconds   float64         `json:"seconds"`
+	Program   string          `json:"program"`
+	Ended     time.Time       `json:"ended"`
+	Result    any             `json:"result,omitempty"`
+}
+
+// summarise writes the summary of every dataset of the run.
+func (r *Run) summarise(runErr error) error {
+	r.mu.Lock()
+	datasets, result := append([]*Dataset(nil), r.datasets...), r.result
+	r.mu.Unlock()
+	var errs []error
+	for _, d := range datasets {
+		if r.DryRunFlag {
+			break
+		}
+		s := Summary{Job: r.Name, Dataset: d.spec.Dir, Exit: fail.ExitCode(runErr), Kind: "complete", Counts: d.counts,
+			Seconds: time.Since(r.began).Seconds(), Program: r.Name + " " + Version, Ended: time.Now().UTC(), Result: result}
+		if d.complete != nil {
+			s.Counts = d.complete.Counts
+		}
+		if d.usage != (manifest.Usage{}) {
+			s.Usage = &d.usage
+		}
+		path := d.spec.Dir + ".summary.json"
+		if d.only != nil && d.n > 1 {
+			s.Shard = d.only.String()
+			path = d.spec.Dir + "." + d.only.Name("summary", "json")
+		}
+		if runErr != nil {
+			k := fail.KindOf(runErr)
+			s.Kind, s.Error = k.String(), secret.Scrub(runErr.Error())
+			s.Resumable = k == fail.Interrupted || k == fail.Killed || k == fail.Service || k == fail.Disk
+			var e *fail.Error
+			if errors.As(runErr, &e) {
+				s.Hint = e.Hint
+			}
+		}
+		text, err := json.MarshalIndent(s, "", "  ")
+		if err != nil {
+			s.Result = fmt.Sprintf("%v", result)
+			text, _ = json.MarshalIndent(s, "", "  ")
+		}
+		errs = append(errs, atomicfile.WriteFile(path, append(text, '\n')))
+	}
+	return errors.Join(errs...)
+}
