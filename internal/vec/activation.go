@@ -89,15 +89,33 @@ func swigluBackwardGeneric(dgate, dup, gate, up, dy []float32) {
 	}
 }
 
-// phi1 is the normal distribution function.
-func phi1(x float32) float32 {
-	return float32(0.5 * math.Erfc(-float64(x)*math.Sqrt2/2))
+// For x >= 0 the normal distribution's upper tail is e^(-x²/2)·t·R(t), t = 1/(1+tailP·x), with a relative error of 3.2e-8
+// (testdata/fit.py).
+const tailP = 0.35
+
+var tailR = [9]float32{0.1396218240261078, 0.13985474407672882, 0.11988276243209839, 0.10531691461801529, -0.022670803591609,
+	0.15855231881141663, -0.2551822364330292, 0.14371953904628754, -0.02909509278833866}
+
+// phi1 gives the normal distribution function and √(2π) times its density.
+func phi1(x float32) (phi, density float32) {
+	density = exp1(-0.5 * x * x)
+	t := 1 / (1 + tailP*float32(math.Abs(float64(x))))
+	r := tailR[8]
+	for i := 7; i >= 0; i-- {
+		r = r*t + tailR[i]
+	}
+	phi = density * t * r
+	if x > 0 {
+		phi = 1 - phi
+	}
+	return phi, density
 }
 
 func geluGeneric(dst, x []float32) {
 	x = x[:len(dst)]
 	for i := range dst {
-		dst[i] = x[i] * phi1(x[i])
+		phi, _ := phi1(x[i])
+		dst[i] = x[i] * phi
 	}
 }
 
@@ -106,7 +124,8 @@ const invSqrt2Pi = 0.398942280401432678
 func geluBackwardGeneric(dx, x, dy []float32) {
 	for i := range dx {
 		v := x[i]
-		dx[i] = dy[i] * (phi1(v) + v*invSqrt2Pi*exp1(-0.5*v*v))
+		phi, density := phi1(v)
+		dx[i] = dy[i] * (phi + v*invSqrt2Pi*density)
 	}
 }
 
@@ -114,6 +133,10 @@ func geluBackwardGeneric(dx, x, dy []float32) {
 const (
 	geluA = 2 * 0.797884560802865356
 	geluB = geluA * 0.044715
+
+	// 1-s is taken as e·s, where it would lose all digits when s is near 1; e is
+	// kept finite for that.
+	geluBig = 1e18
 )
 
 func geluTanhGeneric(dst, x []float32) {
@@ -127,7 +150,8 @@ func geluTanhGeneric(dst, x []float32) {
 func geluTanhBackwardGeneric(dx, x, dy []float32) {
 	for i := range dx {
 		v := x[i]
-		s := sigmoid1(v * (geluA + geluB*v*v))
-		dx[i] = dy[i] * (s + v*s*(1-s)*(geluA+3*geluB*v*v))
+		e := min(exp1(-v*(geluA+geluB*v*v)), geluBig)
+		s := 1 / (1 + e)
+		dx[i] = dy[i] * (s + v*s*(e*s)*(geluA+3*geluB*v*v))
 	}
 }

@@ -117,7 +117,9 @@ func ropeGeneric(a, b, cos, sin []float32, inverse bool) {
 			s = -s
 		}
 		x, y := a[i], b[i]
-		a[i] = x*cos[i] - y*s
-		b[i] = y*cos[i] + x*s
+		// The conversions forbid fusing: the SIMD code, whose last elements come
+		// through here, does not fuse either.
+		a[i] = float32(x*cos[i]) - float32(y*s)
+		b[i] = float32(y*cos[i]) + float32(x*s)
 	}
 }

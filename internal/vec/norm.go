@@ -53,16 +53,13 @@ func LayerNormBackward(dx, dw, db, x, w, dy, tmp []float32, mean, inv float32) {
 		same("LayerNormBackward", len(dx), len(s))
 	}
 	// tmp = the normalised row; g = w·dy; dx += inv·(g - mean(g) - tmp·mean(g·tmp))
-	for i := range tmp {
-		tmp[i] = (x[i] - mean) * inv
-	}
+	centre(tmp, x, mean, inv)
 	mulAdd(dw, tmp, dy)
 	add(db, db, dy)
 	n := float32(max(len(x), 1))
 	g, gx := dot(w, dy)/n, dot3(tmp, w, dy)/n
-	for i := range dx {
-		dx[i] += inv * (w[i]*dy[i] - g - tmp[i]*gx)
-	}
+	mulScaledAdd(dx, w, dy, inv)
+	axpyShift(dx, -inv*gx, tmp, -inv*g)
 }
 
 func mulScaledGeneric(dst, a, b []float32, s float32) {
@@ -100,5 +97,19 @@ func normaliseGeneric(dst, x, w, b []float32, mean, inv float32) {
 	x, w, b = x[:len(dst)], w[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = (x[i]-mean)*inv*w[i] + b[i]
+	}
+}
+
+func centreGeneric(dst, x []float32, mean, inv float32) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = (x[i] - mean) * inv
+	}
+}
+
+func axpyShiftGeneric(y []float32, s float32, x []float32, c float32) {
+	x = x[:len(y)]
+	for i := range y {
+		y[i] += s*x[i] + c
 	}
 }

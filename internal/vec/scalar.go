@@ -1,3 +1,5 @@
+//go:build !(goexperiment.simd && amd64)
+
 package vec
 
 // Without archsimd every loop is the generic one.
@@ -21,12 +23,14 @@ func swiglu(dst, gate, up []float32)                    { swigluGeneric(dst, gat
 func swigluBackward(dgate, dup, gate, up, dy []float32) {
 	swigluBackwardGeneric(dgate, dup, gate, up, dy)
 }
-func gelu(dst, x []float32)                               { geluGeneric(dst, x) }
-func geluBackward(dx, x, dy []float32)                    { geluBackwardGeneric(dx, x, dy) }
-func geluTanh(dst, x []float32)                           { geluTanhGeneric(dst, x) }
-func geluTanhBackward(dx, x, dy []float32)                { geluTanhBackwardGeneric(dx, x, dy) }
-func mulScaled(dst, a, b []float32, s float32)            { mulScaledGeneric(dst, a, b, s) }
-func mulScaledAdd(dst, a, b []float32, s float32)         { mulScaledAddGeneric(dst, a, b, s) }
-func dot3(a, b, c []float32) float32                      { return dot3Generic(a, b, c) }
-func sumSqDiff(x []float32, m float32) float32            { return sumSqDiffGeneric(x, m) }
-func normalise(dst, x, w, b []float32, mean, inv float32) { normaliseGeneric(dst, x, w, b, mean, inv) }
+func gelu(dst, x []float32)                                    { geluGeneric(dst, x) }
+func geluBackward(dx, x, dy []float32)                         { geluBackwardGeneric(dx, x, dy) }
+func geluTanh(dst, x []float32)                                { geluTanhGeneric(dst, x) }
+func geluTanhBackward(dx, x, dy []float32)                     { geluTanhBackwardGeneric(dx, x, dy) }
+func mulScaled(dst, a, b []float32, s float32)                 { mulScaledGeneric(dst, a, b, s) }
+func mulScaledAdd(dst, a, b []float32, s float32)              { mulScaledAddGeneric(dst, a, b, s) }
+func dot3(a, b, c []float32) float32                           { return dot3Generic(a, b, c) }
+func sumSqDiff(x []float32, m float32) float32                 { return sumSqDiffGeneric(x, m) }
+func normalise(dst, x, w, b []float32, mean, inv float32)      { normaliseGeneric(dst, x, w, b, mean, inv) }
+func centre(dst, x []float32, mean, inv float32)               { centreGeneric(dst, x, mean, inv) }
+func axpyShift(y []float32, s float32, x []float32, c float32) { axpyShiftGeneric(y, s, x, c) }

@@ -1,0 +1,5 @@
+//go:build !(goexperiment.simd && amd64)
+
+package vec
+
+func eachLevel(f func(level string)) { f("generic") }
