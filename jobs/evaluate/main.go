@@ -13,11 +13,11 @@ import (
 type command struct {
 	job.Flags
 	Bench     string `help:"Name of the benchmark."`
-	Rollouts  string `help:"Rollouts dataset." type:"path"`
-	Judged    string `help:"Judged dataset of the rollouts." type:"path"`
-	Questions string `help:"Questions dataset that was played." type:"path"`
-	Out       string `help:"Folder for samples and metrics.json." type:"path"`
-	Show      string `help:"Print the metrics of a finished evaluation folder and do nothing else." type:"path"`
+	Rollouts  string `help:"Rollouts dataset."`
+	Judged    string `help:"Judged dataset of the rollouts."`
+	Questions string `help:"Questions dataset that was played."`
+	Out       string `help:"Folder for samples and metrics.json."`
+	Show      string `help:"Print the metrics of a finished evaluation folder and do nothing else."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {

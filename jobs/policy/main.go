@@ -11,8 +11,8 @@ import (
 
 type command struct {
 	job.Flags
-	Rollouts string `required:"" help:"Trajectories whose text the tokenizer is trained on." type:"path"`
-	Out      string `required:"" help:"Folder of the policy." type:"path"`
+	Rollouts string `required:"" help:"Trajectories whose text the tokenizer is trained on."`
+	Out      string `required:"" help:"Folder of the policy."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
