@@ -18,7 +18,7 @@ import (
 
 // Options of Write.
 type Options struct {
-	Out            string // folder of the raw files
+	Out            string `json:"-"` // folder of the raw files
 	Seed           uint64
 	Train, Test    int // places of each split
 	TrainQuestions int // 0: every question
