@@ -17,7 +17,7 @@ type cpu struct{ scratch sync.Pool }
 
 // scratch is the working memory of one goroutine; every slice only grows.
 type scratch struct {
-	a, b, c, d, e, f, g, h []float32
+	a, b, c, d, e, f []float32
 }
 
 func (b *cpu) get() *scratch {
