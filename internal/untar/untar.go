@@ -34,6 +34,9 @@ type Limits struct {
 	NameBytes int   // of one name; default 4096
 }
 
+// temp is the name of the file that is being unpacked.
+const temp = ".unpacking"
+
 // ratioFrom is how much may be unpacked before the ratio counts: small archives
 // of text legitimately exceed it.
 const ratioFrom = 16 << 20
@@ -150,10 +153,10 @@ func clean(name string, limit int) (string, string) {
 	if len(name) > limit {
 		return "", SkipLongName
 	}
-	if strings.ContainsRune(name, 0) || strings.Contains(name, `\`) || path.IsAbs(name) {
+	if path.Clean(name) == temp || strings.ContainsRune(name, 0) || strings.Contains(name, `\`) || path.IsAbs(name) {
 		return "", SkipOutside
 	}
-	for _, part := range strings.Split(name, "/") {
+	for part := range strings.SplitSeq(name, "/") {
 		if part == ".." {
 			return "", SkipOutside
 		}
@@ -208,11 +211,18 @@ func (x *extractor) file(name string, size int64) error {
 			return x.conflict(name, err)
 		}
 	}
-	f, err := x.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if errors.Is(err, fs.ErrExist) {
-		x.stats.Skipped[SkipDuplicate]++
+	if old, err := x.root.Lstat(name); err == nil {
+		if old.Mode().IsRegular() {
+			x.stats.Skipped[SkipDuplicate]++
+		} else {
+			x.stats.Skipped[SkipConflict]++
+		}
 		return nil
 	}
+	// A file gets its name only when it is whole: a killed run must not leave a
+	// half one that the next run takes for good.
+	x.root.Remove(temp)
+	f, err := x.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return x.conflict(name, err)
 	}
@@ -224,8 +234,11 @@ func (x *extractor) file(name string, size int64) error {
 	if err == nil && n != size {
 		err = io.ErrUnexpectedEOF
 	}
+	if err == nil {
+		err = x.root.Rename(temp, name)
+	}
 	if err != nil {
-		x.root.Remove(name) // a half file must not look like a whole one
+		x.root.Remove(temp)
 		if from.err != nil || errors.Is(err, io.ErrUnexpectedEOF) {
 			return bad(x.root, name, err)
 		}
