@@ -1,0 +1,67 @@
+package retrieve
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+
+	"searchloop/indexer"
+	"searchloop/internal/fail"
+	"searchloop/internal/job"
+)
+
+// RunOptions are the arguments of Run. Encoder and Passages are empty unless they
+// moved since the index was built.
+type RunOptions struct {
+	Index, Addr       string
+	Encoder, Passages string
+	Server            Options
+}
+
+// Run serves the index until the job is told to stop; requests in flight are
+// answered first.
+func Run(ctx context.Context, r *job.Run, o RunOptions) error {
+	var where []indexer.Option
+	if o.Encoder != "" {
+		where = append(where, indexer.WithEncoder(o.Encoder))
+	}
+	if o.Passages != "" {
+		where = append(where, indexer.WithPassages(o.Passages))
+	}
+	x, err := indexer.Open(o.Index, where...)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	l, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return fail.WithHint(fail.Wrap(fail.Usage, "listen", o.Addr, err), "choose another address with --addr")
+	}
+	o.Server.Log = r.Log
+	d := x.Describe()
+	r.Log.Info("serving", "url", "http://"+l.Addr().String()+"/retrieve", "rows", d.Rows, "shards", len(d.Shards), "dim", d.Space.Dim, "encoder", d.Space.Encoder[:12])
+	return Serve(ctx, r.Stopping(), l, New(x, o.Server))
+}
+
+// Serve answers on l until stop is closed, then lets requests in flight end; when
+// ctx is cancelled they are cut off. A stop is no error.
+func Serve(ctx context.Context, stop <-chan struct{}, l net.Listener, s *Server) error {
+	h := serverOf(s, s.log)
+	done := make(chan error, 1)
+	go func() { done <- h.Serve(l) }()
+	select {
+	case err := <-done:
+		return fail.Wrap(fail.Service, "serve", l.Addr().String(), err)
+	case <-stop:
+	case <-ctx.Done():
+	}
+	err := h.Shutdown(ctx)
+	if err != nil {
+		h.Close()
+	}
+	if served := <-done; !errors.Is(served, http.ErrServerClosed) {
+		return fail.Wrap(fail.Service, "serve", l.Addr().String(), served)
+	}
+	return fail.Wrap(fail.Interrupted, "stop serving", l.Addr().String(), err)
+}

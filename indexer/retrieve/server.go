@@ -1,0 +1,216 @@
+// Package retrieve serves an index over HTTP: POST /retrieve as Search-R1's and
+// MM-DeepResearch's retrieval servers answer it, and GET /health. Queries come
+// in, documents with scores go out. It searches nothing itself and keeps no state
+// between requests. The protocol is described in docs/retrieve.md.
+package retrieve
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"searchloop/indexer"
+	"searchloop/internal/fail"
+)
+
+// Searcher is what is served: an *indexer.Index.
+type Searcher interface {
+	Search(ctx context.Context, queries []string, k int) ([][]indexer.Hit, error)
+	ImagePath(sha string) (string, error)
+	Describe() indexer.Description
+}
+
+// Options of a server. Zero values mean the defaults that New's comment names.
+type Options struct {
+	TopK       int // documents a query when the request says none
+	MaxTopK    int
+	MaxQueries int
+	MaxBody    int64 // bytes
+	Waiting    int   // requests that may wait for a core; more get 503
+	Log        *slog.Logger
+}
+
+// Server answers requests; it is an http.Handler, safe for concurrent use.
+type Server struct {
+	index   Searcher
+	lim     limits
+	topk    int
+	turns   chan struct{} // one token per search that runs
+	waiting atomic.Int64
+	maxWait int64
+	log     *slog.Logger
+	mux     *http.ServeMux
+}
+
+// New makes a server. Defaults: 3 documents, at most 1000, 1024 queries a
+// request, 8 MiB of body, 1024 waiting requests, slog's default logger.
+func New(index Searcher, o Options) *Server {
+	or := func(v, otherwise int) int {
+		if v == 0 {
+			return otherwise
+		}
+		return v
+	}
+	s := &Server{
+		index: index, topk: or(o.TopK, 3), log: o.Log,
+		lim:     limits{Body: o.MaxBody, Queries: or(o.MaxQueries, 1024), TopK: or(o.MaxTopK, 1000)},
+		turns:   make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		maxWait: int64(or(o.Waiting, 1024)),
+		mux:     http.NewServeMux(),
+	}
+	if s.lim.Body == 0 {
+		s.lim.Body = 8 << 20
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.lim.TopK = max(s.lim.TopK, s.topk)
+	s.mux.HandleFunc("/retrieve", s.retrieve)
+	s.mux.HandleFunc("/health", s.health)
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { refuse(w, http.StatusNotFound, "Not Found") })
+	return s
+}
+
+// ServeHTTP answers one request. A panic becomes a JSON 500, like any error.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if v == http.ErrAbortHandler {
+			panic(v)
+		}
+		s.log.Error("panic while answering", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+		refuse(w, http.StatusInternalServerError, "Internal Server Error")
+	}()
+	s.mux.ServeHTTP(w, r)
+}
+
+func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		refuse(w, http.StatusMethodNotAllowed, "Method Not Allowed")
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.lim.Body))
+	if err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			refuse(w, http.StatusRequestEntityTooLarge, "the request is larger than "+itoa(s.lim.Body)+" bytes")
+		} else {
+			refuse(w, http.StatusBadRequest, "the request could not be read")
+		}
+		return
+	}
+	req, bad := parse(body, s.lim)
+	if len(bad) > 0 {
+		reply(w, http.StatusUnprocessableEntity, map[string]any{"detail": bad})
+		return
+	}
+	if len(req.Queries) == 0 {
+		reply(w, http.StatusOK, answer{Result: [][]any{}})
+		return
+	}
+	a, err := s.answer(r.Context(), req)
+	switch {
+	case err == nil:
+		reply(w, http.StatusOK, a)
+	case errors.Is(err, errBusy):
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusServiceUnavailable, errBusy.Error())
+	case r.Context().Err() != nil: // the client went away; nobody reads this
+		refuse(w, http.StatusServiceUnavailable, "request cancelled")
+	default:
+		s.log.Error("retrieve failed", "queries", len(req.Queries), "kind", fail.KindOf(err).String(), "err", err)
+		refuse(w, http.StatusInternalServerError, err.Error())
+	}
+}
+
+var errBusy = errors.New("too many requests are waiting")
+
+// answer searches when it is this request's turn.
+func (s *Server) answer(ctx context.Context, req request) (*answer, error) {
+	if s.waiting.Add(1) > s.maxWait {
+		s.waiting.Add(-1)
+		return nil, errBusy
+	}
+	select {
+	case s.turns <- struct{}{}:
+		s.waiting.Add(-1)
+		defer func() { <-s.turns }()
+	case <-ctx.Done():
+		s.waiting.Add(-1)
+		return nil, ctx.Err()
+	}
+	k := req.TopK
+	if k == 0 {
+		k = s.topk
+	}
+	found, err := s.index.Search(ctx, req.Queries, k)
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{Result: make([][]any, len(found))}
+	for i, hits := range found {
+		a.Result[i] = make([]any, len(hits))
+		for j, h := range hits {
+			doc, err := document(h, s.index.ImagePath)
+			if err != nil {
+				return nil, err
+			}
+			if req.ReturnScores {
+				doc = scored{Document: doc, Score: h.Score}
+			}
+			a.Result[i][j] = doc
+		}
+	}
+	return a, nil
+}
+
+// health is what a script polls until the server is up, and what a client
+// compares with the index it means to ask.
+type health struct {
+	Status   string `json:"status"`
+	Rows     int64  `json:"rows"`
+	Shards   int    `json:"shards"`
+	Dim      int    `json:"dim"`
+	Metric   string `json:"metric"`
+	Encoder  string `json:"encoder"`
+	Corpus   string `json:"corpus"`
+	TopK     int    `json:"topk"`
+	Searches int    `json:"searches"` // running now
+	Waiting  int64  `json:"waiting"`
+}
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+	d := s.index.Describe()
+	reply(w, http.StatusOK, health{Status: "ok", Rows: d.Rows, Shards: len(d.Shards), Dim: d.Space.Dim, Metric: d.Metric,
+		Encoder: d.Space.Encoder, Corpus: d.Corpus, TopK: s.topk, Searches: len(s.turns), Waiting: s.waiting.Load()})
+}
+
+func reply(w http.ResponseWriter, code int, v any) {
+	body, err := encode(v)
+	if err != nil {
+		code, body = http.StatusInternalServerError, []byte(`{"detail":"the answer cannot be written as JSON"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	w.Write(body)
+}
+
+func refuse(w http.ResponseWriter, code int, why string) {
+	reply(w, code, map[string]string{"detail": why})
+}
+
+// serverOf is an http.Server with time limits: a slow client cannot hold a connection for ever.
+func serverOf(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+}

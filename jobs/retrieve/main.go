@@ -1,0 +1,30 @@
+// Command retrieve serves an index over HTTP, as Search-R1's and
+// MM-DeepResearch's retrieval servers do.
+package main
+
+import (
+	"context"
+
+	"searchloop/indexer/retrieve"
+	"searchloop/internal/job"
+)
+
+type command struct {
+	job.Flags
+	Index      string `required:"" placeholder:"DIR" help:"Index dataset."`
+	Addr       string `default:":9000" help:"Address to listen on."`
+	Topk       int    `default:"3" help:"Documents a query when the request does not say."`
+	MaxTopk    int    `default:"1000" help:"Most documents a query that a request may ask for."`
+	MaxQueries int    `default:"1024" help:"Most queries of one request."`
+	Encoder    string `placeholder:"DIR" help:"Encoder folder, when it is not where the index was built."`
+	Passages   string `placeholder:"DIR" help:"Passages dataset, when it is not where the index was built."`
+}
+
+func (c *command) Run(ctx context.Context, r *job.Run) error {
+	return retrieve.Run(ctx, r, retrieve.RunOptions{Index: c.Index, Addr: c.Addr, Encoder: c.Encoder, Passages: c.Passages,
+		Server: retrieve.Options{TopK: c.Topk, MaxTopK: c.MaxTopk, MaxQueries: c.MaxQueries}})
+}
+
+func main() {
+	job.Main("retrieve", "Serve an index: POST /retrieve, GET /health.", &command{})
+}
