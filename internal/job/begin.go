@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"searchloop/internal/atomicfile"
@@ -29,7 +28,7 @@ func (d *Dataset) Begin(sh shard.Spec) (*Shard, error) {
 	}
 	s := &Shard{Shard: sh, d: d, lock: l, began: time.Now()}
 	// Another process may have finished it since this one looked.
-	if now := d.inspect(sh.I); now.kind == done {
+	if now := d.inspect(sh.I); now.kind == done && now.part.Verify(d.spec.Dir) == nil {
 		d.states[sh.I] = now
 		l.release()
 		return nil, nil
@@ -125,13 +124,14 @@ func (c *cleaner) run() error {
 	}
 	var foreign []*manifest.Manifest
 	var paths []string
+	d := c.d
 	look := func(name string, own bool) error {
 		path := filepath.Join(c.d.spec.Dir, name)
 		m, err := manifest.Read(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return c.aside(name)
+			return d.aside(name)
 		case own && m.Spec == c.d.digest:
 			for _, p := range m.Parts {
 				c.keep[p.Name] = true
@@ -189,8 +189,8 @@ func (c *cleaner) orphans(entries []fs.DirEntry) error {
 }
 
 // aside moves a file that cannot be read out of the way and says so.
-func (c *cleaner) aside(name string) error {
-	dir := filepath.Join(c.d.spec.Dir, ".bad")
+func (d *Dataset) aside(name string) error {
+	dir := filepath.Join(d.spec.Dir, ".bad")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fail.Wrap(fail.Disk, "move aside", name, err)
 	}
@@ -199,10 +199,10 @@ func (c *cleaner) aside(name string) error {
 		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		to = filepath.Join(dir, fmt.Sprintf("%s.%d", strings.TrimSuffix(name, ".json"), i))
+		to = filepath.Join(dir, fmt.Sprintf("%s.%d", name, i))
 	}
-	c.d.run.Log.Warn("cannot be read, moved aside", "file", filepath.Join(c.d.spec.Dir, name), "to", to)
-	return fail.Wrap(fail.Disk, "move aside", name, os.Rename(filepath.Join(c.d.spec.Dir, name), to))
+	d.run.Log.Warn("cannot be read, moved aside", "file", filepath.Join(d.spec.Dir, name), "to", to)
+	return fail.Wrap(fail.Disk, "move aside", name, os.Rename(filepath.Join(d.spec.Dir, name), to))
 }
 
 // remove deletes a file; a missing one is no error.

@@ -76,6 +76,8 @@ func (r *Run) Dataset(s Spec) (*Dataset, error) {
 	}
 	switch {
 	case errors.Is(oldErr, fs.ErrNotExist):
+	case errors.Is(oldErr, manifest.ErrNewer):
+		return nil, fail.WithHint(oldErr, "use the newer program, or another output folder")
 	case oldErr != nil:
 		d.stale = []string{"the manifest cannot be read: " + oldErr.Error()}
 	case old.Spec != d.digest:

@@ -138,10 +138,13 @@ func (r *Run) finish(err error) error {
 	for _, p := range r.progress {
 		p.Done()
 	}
-	if r.JSON && r.result != nil && err == nil {
+	complete := err == nil || fail.KindOf(err) == fail.Bound
+	if r.JSON && r.result != nil && complete {
 		e := json.NewEncoder(r.Out)
 		e.SetIndent("", "  ")
-		err = fail.Wrap(fail.Disk, "print result", "stdout", e.Encode(r.result))
+		if perr := e.Encode(r.result); err == nil {
+			err = fail.Wrap(fail.Disk, "print result", "stdout", perr)
+		}
 	}
 	if serr := r.summarise(err); err == nil {
 		err = serr

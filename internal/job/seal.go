@@ -2,6 +2,8 @@ package job
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
@@ -126,7 +128,13 @@ func (d *Dataset) seal(m *manifest.Manifest, meta any) error {
 	if err := fault.Point("dataset.seal"); err != nil {
 		return fail.Wrap(fail.Disk, "seal dataset", d.spec.Dir, err)
 	}
-	wrote, err := m.Write(manifest.Path(d.spec.Dir))
+	path := manifest.Path(d.spec.Dir)
+	if _, err := manifest.Read(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.aside(manifest.File); err != nil {
+			return err
+		}
+	}
+	wrote, err := m.Write(path)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,9 @@ const File = "manifest.json"
 // Format is the version of the manifest's own layout.
 const Format = 1
 
+// ErrNewer is in the chain of errors about files of formats to come.
+var ErrNewer = errors.New("made by a newer version of searchloop")
+
 // Manifest describes a finished dataset, or one finished shard of it.
 type Manifest struct {
 	Format  int             `json:"manifest"`          // Format; set by Write
@@ -133,7 +136,7 @@ func Read(path string) (*Manifest, error) {
 		return nil, &fail.Error{Kind: fail.BadInput, Op: "read manifest", Path: path, Err: err, Hint: "the file is damaged; remove it and run the job that makes the dataset"}
 	}
 	if m.Format > Format {
-		return nil, fail.New(fail.BadInput, "read manifest", path, "made by a newer version (manifest format %d, this program reads %d)", m.Format, Format)
+		return nil, fail.New(fail.BadInput, "read manifest", path, "%w: manifest format %d, this program reads up to %d", ErrNewer, m.Format, Format)
 	}
 	if m.Format < 1 || m.Schema == "" {
 		return nil, fail.New(fail.BadInput, "read manifest", path, "not a searchloop manifest")
@@ -152,7 +155,7 @@ func (m *Manifest) Require(dir, schema string, version int) error {
 	case m.Schema != schema:
 		return fail.New(fail.BadInput, "open dataset", dir, "it holds %s, not %s", m.Schema, schema)
 	case m.Version > version:
-		return fail.New(fail.BadInput, "open dataset", dir, "%s version %d was made by a newer version; this program reads up to %d", schema, m.Version, version)
+		return fail.New(fail.BadInput, "open dataset", dir, "%w: %s version %d, this program reads up to %d", ErrNewer, schema, m.Version, version)
 	}
 	return nil
 }
