@@ -22,6 +22,7 @@ type Question struct {
 	ImageIDs []string `parquet:"image_ids,list"` // SHA-256 (hex) of each image, in the order of Images
 	Split    string   `parquet:"split,dict"`
 	Category string   `parquet:"category,dict"`
+	Meta     string   `parquet:"meta"` // JSON object of what else the source says about the row, or ""
 }
 
 // Message is one chat message of a verl prompt.

@@ -1,0 +1,194 @@
+package corpus
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"searchloop/internal/fail"
+)
+
+// Forms of the images column of questions: where verl finds an image.
+const (
+	CellRelative = "relative" // path relative to the dataset's folder
+	CellAbsolute = "absolute" // absolute path
+	CellBytes    = "bytes"    // the encoded bytes themselves
+)
+
+// maxImageBytes bounds an image file that a row names.
+const maxImageBytes = 256 << 20
+
+// canonical makes our rows of an adapter's.
+type canonical struct {
+	format    Format
+	store     *ImageStore
+	storePath string // folder of the store as image cells name it, with slashes
+	opt       PrepOptions
+}
+
+func (c *canonical) question(row Row[Sample]) (Question, error) {
+	s, err := row.Load()
+	if err != nil {
+		return Question{}, err
+	}
+	if err := checkSample(s, c.format.Unanswered); err != nil {
+		return Question{}, err
+	}
+	if c.opt.RequireImage && len(s.Images) == 0 {
+		return Question{}, errors.New("the question has no image, and --require-image is set")
+	}
+	split := pick(c.opt.Split, s.Split, c.format.Split)
+	q := Question{
+		DataSource:  pick(c.opt.DataSource, s.DataSource, c.format.Name),
+		Ability:     s.Ability,
+		AgentName:   pick(s.AgentName, "tool_agent"),
+		RewardModel: RewardModel{Style: "rule", GroundTruth: GroundTruth{Target: s.Truth}, CandidateAnswers: candidatesJSON(s.Candidates)},
+		ExtraInfo:   ExtraInfo{Index: row.ID, Split: split, Question: s.Text},
+		ID:          row.ID,
+		Text:        s.Text,
+		Answers:     unique(append(s.Truth[:len(s.Truth):len(s.Truth)], s.Candidates...)),
+		Split:       split,
+		Category:    s.Category,
+	}
+	if !s.Meta.IsNull() {
+		q.Meta = string(s.Meta.AppendJSON(nil))
+	}
+	for i, pic := range s.Images {
+		sha, cell, err := c.image(row.Path, pic)
+		if err != nil {
+			if isRowError(err) {
+				err = fmt.Errorf("image %d of %d: %w", i+1, len(s.Images), err)
+			}
+			return Question{}, err
+		}
+		q.ImageIDs = append(q.ImageIDs, sha)
+		q.Images = append(q.Images, cell)
+	}
+	if c.opt.System != "" {
+		q.Prompt = append(q.Prompt, Message{Role: "system", Content: c.opt.System})
+	}
+	q.Prompt = append(q.Prompt, Message{Role: "user", Content: c.opt.Prefix + strings.Repeat("<image>", len(s.Images)) + s.Text})
+	return q, nil
+}
+
+func checkSample(s Sample, unanswered bool) error {
+	switch {
+	case s.Text == "":
+		return errors.New("the question is empty")
+	case !utf8.ValidString(s.Text):
+		return errors.New("the question is not UTF-8")
+	case len(s.Truth) == 0 && !unanswered:
+		return errors.New("the answer is empty")
+	case s.Shown > 0 && len(s.Images) == 0:
+		return errors.New("the question shows an image, and the row has none")
+	}
+	for _, list := range [][]string{s.Truth, s.Candidates} {
+		for _, a := range list {
+			if !utf8.ValidString(a) {
+				return fmt.Errorf("the answer %q is not UTF-8", a)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *canonical) passage(row Row[Document]) (Passage, error) {
+	d, err := row.Load()
+	if err != nil {
+		return Passage{}, err
+	}
+	p := Passage{ID: row.ID, Contents: d.Contents}
+	if !utf8.ValidString(p.Contents) {
+		return p, errors.New("the passage is not UTF-8")
+	}
+	if d.Image != nil {
+		p.ImageID, _, err = c.image(row.Path, *d.Image)
+	}
+	return p, err
+}
+
+// image checks an image and puts it into the store.
+func (c *canonical) image(source string, pic Picture) (sha string, cell ImageCell, err error) {
+	data := pic.Data
+	if pic.Path != "" {
+		if data, err = c.readFile(source, pic.Path); err != nil {
+			return "", cell, err
+		}
+	}
+	if err := CheckImage(data); err != nil {
+		if pic.Path != "" {
+			err = fmt.Errorf("%s: %w", pic.Path, err)
+		}
+		return "", cell, err
+	}
+	if sha, err = c.store.Put(data); err != nil {
+		return "", cell, err
+	}
+	if c.opt.Cells == CellBytes {
+		return sha, ImageCell{Bytes: data}, nil
+	}
+	where := path.Join(c.storePath, cellPath(sha, imageExt(data)))
+	return sha, ImageCell{Path: &where}, nil
+}
+
+// readFile reads an image file that a row of source names. A relative name is
+// looked up in --image-root, beside source, and in the format's folders there.
+func (c *canonical) readFile(source, name string) ([]byte, error) {
+	var tries []string
+	if name = filepath.FromSlash(name); filepath.IsAbs(name) {
+		tries = []string{name}
+	} else {
+		beside := filepath.Dir(source)
+		for _, root := range c.opt.ImageRoots {
+			tries = append(tries, filepath.Join(root, name))
+		}
+		tries = append(tries, filepath.Join(beside, name))
+		for _, d := range c.format.ImageDirs {
+			tries = append(tries, filepath.Join(beside, d, name))
+		}
+	}
+	for _, file := range tries {
+		st, err := os.Stat(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		switch {
+		case err == nil && !st.Mode().IsRegular():
+			err = fmt.Errorf("%s is no regular file", file)
+		case err == nil && st.Size() > maxImageBytes:
+			err = fmt.Errorf("%s has %d bytes", file, st.Size())
+		case err == nil:
+			data, rerr := os.ReadFile(file)
+			if rerr == nil {
+				return data, nil
+			}
+			err = rerr
+		}
+		if fail.KindOf(err) == fail.Disk {
+			return nil, fail.Wrap(fail.Disk, "read image", file, err)
+		}
+		return nil, err
+	}
+	return nil, fmt.Errorf("the image file %s does not exist (looked for %s)", name, strings.Join(tries, ", "))
+}
+
+// isRowError tells an error of one row from one of a file or of the disk.
+func isRowError(err error) bool {
+	var e *fail.Error
+	return !errors.As(err, &e)
+}
+
+// pick is the first text that is not empty.
+func pick(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}

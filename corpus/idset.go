@@ -1,0 +1,50 @@
+package corpus
+
+import "crypto/sha256"
+
+// idSet remembers ids. Numbers, as which the published corpora count their
+// passages, cost about two bits each when they are dense; other ids cost 16
+// bytes and the map's share.
+type idSet struct {
+	numbers map[uint64]*[8]uint64 // 512 numbers a page
+	others  map[[16]byte]struct{}
+}
+
+func newIDSet() *idSet {
+	return &idSet{map[uint64]*[8]uint64{}, map[[16]byte]struct{}{}}
+}
+
+// add says whether id is new.
+func (s *idSet) add(id string) bool {
+	if n, ok := plainNumber(id); ok {
+		page := s.numbers[n/512]
+		if page == nil {
+			page = new([8]uint64)
+			s.numbers[n/512] = page
+		}
+		word, bit := &page[n%512/64], uint64(1)<<(n%64)
+		isNew := *word&bit == 0
+		*word |= bit
+		return isNew
+	}
+	sum := sha256.Sum256([]byte(id))
+	key := [16]byte(sum[:16])
+	_, known := s.others[key]
+	s.others[key] = struct{}{}
+	return !known
+}
+
+// plainNumber reads a number that is written the one usual way.
+func plainNumber(id string) (uint64, bool) {
+	if id == "" || len(id) > 18 || id[0] == '0' && len(id) > 1 {
+		return 0, false
+	}
+	n := uint64(0)
+	for _, c := range []byte(id) {
+		if c-'0' >= 10 {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n, true
+}

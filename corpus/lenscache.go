@@ -1,0 +1,108 @@
+package corpus
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"searchloop/corpus/record"
+)
+
+// Fields of a published lens cache: data_id names the question, cached_data
+// lists what a reverse image search returned for its image.
+const (
+	lensID    = "data_id"
+	lensHits  = "cached_data"
+	lensTitle = "cached_title"
+	lensImage = "cached_images_path"
+)
+
+// cacheEntry is one entry of a lens cache as its file has it. Err is set when the
+// entry is unusable.
+type cacheEntry struct {
+	Path string
+	N    int64 // line, or place in the document
+	ID   string
+	Body record.Value // a struct; always with data_id and cached_data
+	Err  error
+}
+
+// readCaches goes through the entries of lens caches, file by file, in any of
+// the three forms that their readers accept: JSON lines, a list of entries, an
+// object of entries (or of their cached_data) by data_id.
+func readCaches(files []string) iter.Seq2[cacheEntry, error] {
+	return func(yield func(cacheEntry, error) bool) {
+		for _, path := range files {
+			for item, err := range record.Items(path, lensID, lensHits, lensTitle, "query", "public_url", "serpapi_image_len_response") {
+				if err != nil {
+					yield(cacheEntry{}, err)
+					return
+				}
+				e := cacheEntry{Path: path, N: item.N, ID: item.Key, Err: item.Err}
+				if e.Err == nil {
+					e.parse(item.Raw)
+				}
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (e *cacheEntry) parse(raw []byte) {
+	if e.Body, e.Err = record.ParseJSON(raw); e.Err != nil {
+		return
+	}
+	switch e.Body.Kind() {
+	case record.List:
+		e.Body = record.Value{}.With(lensID, record.TextOf(e.ID)).With(lensHits, e.Body)
+	case record.Struct:
+		if id := strings.TrimSpace(e.Body.Get(lensID).String()); id != "" {
+			e.ID = id
+		} else if e.ID != "" {
+			e.Body = e.Body.With(lensID, record.TextOf(e.ID))
+		}
+	default:
+		e.Err = fmt.Errorf("the entry is %s, not an object", e.Body.Kind())
+		return
+	}
+	if e.Err = checkID(e.ID); e.Err != nil {
+		return
+	}
+	hits := e.Body.Get(lensHits)
+	switch hits.Kind() {
+	case record.Null: // a search that found nothing
+		e.Body = e.Body.With(lensHits, record.ListOf(nil))
+	case record.List:
+		for i, h := range hits.Items() {
+			if h.Kind() != record.Struct {
+				e.Err = fmt.Errorf("hit %d of %s is %s, not an object", i+1, lensHits, h.Kind())
+				return
+			}
+			for _, name := range []string{lensTitle, lensImage} {
+				if v := h.Get(name); v.Kind() != record.Text && v.Kind() != record.Null {
+					e.Err = fmt.Errorf("%s of hit %d is %s, not text", name, i+1, v.Kind())
+					return
+				}
+			}
+		}
+	default:
+		e.Err = errors.New(lensHits + " is " + hits.Kind().String() + ", not a list")
+	}
+}
+
+// withImages returns the entry in the published form with the paths of its hits
+// replaced, "" becoming null. Everything else stays as it was.
+func (e *cacheEntry) withImages(paths []string) record.Value {
+	hits := append([]record.Value(nil), e.Body.Get(lensHits).Items()...)
+	for i := range hits {
+		path := record.Value{}
+		if paths[i] != "" {
+			path = record.TextOf(paths[i])
+		}
+		hits[i] = hits[i].With(lensImage, path)
+	}
+	return e.Body.With(lensHits, record.ListOf(hits))
+}

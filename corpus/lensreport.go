@@ -1,0 +1,80 @@
+package corpus
+
+import (
+	"slices"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/table"
+)
+
+// LensReport says what became of a lens cache.
+type LensReport struct {
+	Entries     int64       `json:"entries"`
+	Superseded  int64       `json:"superseded"` // entries that a later one of the same data_id replaced
+	Hits        int64       `json:"hits"`
+	HitsNoPath  int64       `json:"hits_without_path"` // the cache names no image for them
+	ImagesFound int64       `json:"images_found"`
+	FoundBy     FoundBy     `json:"found_by"`
+	Missing     []LensMiss  `json:"images_missing"`
+	Unpacked    unpackStats `json:"unpacked"`
+
+	Questions               int64    `json:"questions"` // with an image
+	QuestionsWithoutEntry   []string `json:"questions_without_entry"`
+	EntriesWithoutQuestion  int64    `json:"entries_without_question"`
+	entriesThatHaveQuestion int64
+}
+
+// FoundBy counts how cached paths led to images.
+type FoundBy map[string]int64
+
+// LensMiss is an image that a cache names and that does not exist or is broken.
+type LensMiss struct {
+	DataID string `json:"data_id"`
+	Hit    int    `json:"hit"` // from 0
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+// compare says which questions with an image the cache does not know.
+func (l *lens) compare() error {
+	if l.opt.Questions == "" {
+		return nil
+	}
+	type question struct {
+		ID       string   `parquet:"id"`
+		ImageIDs []string `parquet:"image_ids,list"`
+	}
+	for q, err := range table.ReadDataset[question](l.opt.Questions) {
+		if err != nil {
+			return err
+		}
+		if len(q.ImageIDs) == 0 {
+			continue
+		}
+		l.report.Questions++
+		if _, ok := l.last[q.ID]; ok {
+			l.report.entriesThatHaveQuestion++
+		} else {
+			l.report.QuestionsWithoutEntry = append(l.report.QuestionsWithoutEntry, q.ID)
+		}
+	}
+	slices.Sort(l.report.QuestionsWithoutEntry)
+	l.report.EntriesWithoutQuestion = l.report.Entries - l.report.entriesThatHaveQuestion
+	return nil
+}
+
+// bound compares the missing images with what may be missing.
+func (l *lens) bound() error {
+	named := l.report.ImagesFound + int64(len(l.report.Missing))
+	if float64(len(l.report.Missing)) <= l.opt.MaxMissing*float64(named) {
+		return nil
+	}
+	miss := l.report.Missing[0]
+	e := fail.New(fail.Bound, "lens", l.opt.Out, "%d of %d images are missing; the first: %s (%s)", len(l.report.Missing), named, miss.Path, miss.Reason)
+	e.Sample = miss.DataID
+	e.Hint = "the dataset is complete without them; --max-missing moves the bound"
+	if l.example != "" {
+		e.Hint += "; names in the archive look like " + l.example
+	}
+	return e
+}

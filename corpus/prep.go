@@ -1,0 +1,337 @@
+package corpus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/job"
+	"searchloop/internal/manifest"
+	"searchloop/internal/table"
+)
+
+// PrepOptions are the settings of Prep.
+type PrepOptions struct {
+	Format     string
+	What       string // Questions, Passages, or "" for what the format gives first
+	In         []string
+	Out        string
+	Images     string   // folder of the image store; "" is Out/images
+	ImageRoots []string // folders in which images lie that rows name by relative paths
+	Split      string   // overrides the rows' split
+	DataSource string   // overrides the rows' data_source
+	System     string   // system message of the prompt column; "" is the recipe's, without a recipe none
+	Prefix     string   // text before the question in the prompt column; "" is the recipe's
+	Cells      string   // form of the images column: CellRelative ("" means it), CellAbsolute, CellBytes
+	// RequireImage rejects questions without an image.
+	RequireImage bool
+	Limit        int64   // rows of the source that are read; 0 is all
+	MaxRejects   float64 // share of rejected rows above which Prep ends with fail.Bound
+}
+
+// Schemas of the datasets that this package writes; docs/questions.md and
+// docs/passages.md describe them.
+const (
+	QuestionsVersion = 1
+	PassagesVersion  = 1
+)
+
+// prepParams is exactly what the rows depend on beside the files.
+type prepParams struct {
+	Format, What, Split, DataSource, System, Prefix, Cells, Store string
+	ImageRoots                                                    []string
+	RequireImage                                                  bool
+	Limit                                                         int64
+}
+
+// Prep reads files of a foreign format and writes them as a questions or
+// passages dataset and an image store. Rows keep their order. A row that cannot
+// be used goes to the rejects with file, row and reason; a later row with the id
+// of an earlier one, used or not, does too. The dataset does not depend on the
+// number of shards but for where parts begin.
+func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
+	f, err := o.check()
+	if err != nil {
+		return err
+	}
+	if r.RecipePath != "" {
+		rec, err := r.Recipe()
+		if err != nil {
+			return err
+		}
+		o.System, o.Prefix = pick(o.System, rec.Protocol.System), pick(o.Prefix, rec.Protocol.UserPrefix)
+	}
+	store, err := OpenStore(o.Images)
+	if err != nil {
+		return err
+	}
+	c := &canonical{format: f, store: store, opt: o}
+	if c.storePath, err = storeCell(o); err != nil {
+		return err
+	}
+	inputs := map[string]string{}
+	for i, file := range o.In {
+		inputs[fmt.Sprintf("in-%03d", i)] = file
+	}
+	spec := job.Spec{Dir: o.Out, Schema: o.What, Version: QuestionsVersion, Inputs: inputs, Ext: "parquet", Params: prepParams{
+		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.ImageRoots, o.RequireImage, o.Limit,
+	}}
+	in := Input{Files: o.In}
+	if o.What == Questions {
+		return prepare(ctx, r, spec, c, in, f.Questions(in), c.question)
+	}
+	spec.Version = PassagesVersion
+	return prepare(ctx, r, spec, c, in, f.Passages(in), c.passage)
+}
+
+// check fills in defaults and refuses what cannot work.
+func (o *PrepOptions) check() (Format, error) {
+	f, err := FormatNamed(o.Format)
+	if err != nil {
+		return f, err
+	}
+	usage := func(format string, args ...any) (Format, error) {
+		return f, fail.New(fail.Usage, "prep", "", format, args...)
+	}
+	if o.What == "" {
+		o.What = f.gives()[0]
+		if f.Passages != nil {
+			o.What = Passages // Cranfield gives both
+		}
+	}
+	if !slices.Contains(f.gives(), o.What) {
+		return usage("format %s gives %s, not %q", f.Name, strings.Join(f.gives(), " and "), o.What)
+	}
+	switch o.Cells {
+	case "":
+		o.Cells = CellRelative
+	case CellRelative, CellAbsolute, CellBytes:
+	default:
+		return usage("image cells are %s, %s or %s, not %q", CellRelative, CellAbsolute, CellBytes, o.Cells)
+	}
+	if len(o.In) == 0 || o.Out == "" {
+		return usage("--in and --out are needed")
+	}
+	if o.Limit < 0 {
+		return usage("--limit %d", o.Limit)
+	}
+	if o.Images == "" {
+		o.Images = filepath.Join(o.Out, "images")
+	}
+	return f, nil
+}
+
+// storeCell is the store's folder as image cells name it.
+func storeCell(o PrepOptions) (string, error) {
+	dir, err := filepath.Abs(o.Images)
+	if err == nil && o.Cells == CellRelative {
+		var out string
+		if out, err = filepath.Abs(o.Out); err == nil {
+			dir, err = filepath.Rel(out, dir)
+		}
+	}
+	if o.Cells == CellBytes {
+		dir = ""
+	}
+	return filepath.ToSlash(dir), fail.Wrap(fail.Usage, "prep", o.Images, err)
+}
+
+func prepare[T, R any](ctx context.Context, r *job.Run, spec job.Spec, c *canonical, in Input, rows iter.Seq2[Row[T], error], canon func(Row[T]) (R, error)) error {
+	ds, err := r.Dataset(spec)
+	if err != nil {
+		return err
+	}
+	if ds.Complete() || ds.DryRun() {
+		return nil
+	}
+	total := int64(-1)
+	for _, s := range ds.Todo() {
+		if s.N > 1 && total < 0 {
+			if total, err = count(ctx, rows, c.opt.Limit); err != nil {
+				return err
+			}
+		}
+		sh, err := ds.Begin(s)
+		if err != nil {
+			return err
+		}
+		if sh == nil {
+			continue // another process makes it
+		}
+		p := preparation[T, R]{r: r, sh: sh, rows: rows, canon: canon, hi: -1}
+		if s.N > 1 {
+			p.lo, p.hi = s.Range(total)
+		} else if c.opt.Limit > 0 {
+			p.hi = c.opt.Limit
+		}
+		err = p.run(ctx)
+		if err == nil && s.I == 0 && spec.Schema == Questions {
+			err = p.side(c.format, in)
+		}
+		if err == nil {
+			err = c.store.Sync()
+		}
+		if err == nil {
+			err = sh.Commit(p.ok, manifest.Counts{In: p.in, OK: p.ok})
+		}
+		if err != nil {
+			sh.Discard()
+			return err
+		}
+	}
+	if err := ds.Seal(nil); err != nil {
+		return err
+	}
+	return checkRejects(spec.Dir, c.opt.MaxRejects)
+}
+
+// count goes through the rows without loading them.
+func count[T any](ctx context.Context, rows iter.Seq2[Row[T], error], limit int64) (int64, error) {
+	n := int64(0)
+	for _, err := range rows {
+		if err == nil {
+			err = fail.Wrap(fail.Interrupted, "count rows", "", ctx.Err())
+		}
+		if err != nil {
+			return 0, err
+		}
+		if n++; n == limit {
+			break
+		}
+	}
+	return n, nil
+}
+
+// preparation makes one shard: rows lo to hi of the source, all when hi < 0.
+type preparation[T, R any] struct {
+	r      *job.Run
+	sh     *job.Shard
+	rows   iter.Seq2[Row[T], error]
+	canon  func(Row[T]) (R, error)
+	lo, hi int64
+	in, ok int64
+	first  error // why the first rejected row was rejected
+}
+
+func (p *preparation[T, R]) run(ctx context.Context) error {
+	w, err := p.sh.Part()
+	if err != nil {
+		return err
+	}
+	out := table.NewWriter[R](w)
+	progress := p.r.Progress("rows", p.hi-p.lo)
+	defer progress.Done()
+	seen := newIDSet()
+	batch := make([]R, 0, 64)
+	at := int64(-1)
+	for row, err := range p.rows {
+		if err != nil {
+			return err
+		}
+		if at++; p.hi >= 0 && at >= p.hi {
+			break
+		}
+		if err := p.r.Interrupted(); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return fail.Wrap(fail.Interrupted, "prep", row.Path, err)
+		}
+		// Rows of earlier shards count only for their ids.
+		fresh := row.ID == "" || seen.add(row.ID)
+		if at < p.lo {
+			continue
+		}
+		p.in++
+		made, err := p.one(row, fresh)
+		if err != nil && !isRowError(err) {
+			return err
+		}
+		if err != nil {
+			p.reject(row.Path, row.N, row.ID, err)
+			progress.Add(0, 1)
+			continue
+		}
+		if batch = append(batch, made); len(batch) == cap(batch) {
+			if err := out.Write(batch...); err != nil {
+				return err
+			}
+			clear(batch)
+			batch = batch[:0]
+		}
+		p.ok++
+		progress.Add(1, 0)
+	}
+	if p.in > 0 && p.ok == 0 && p.lo == 0 {
+		e := fail.New(fail.BadInput, "prep", "", "none of %d rows can be used; the first: %w", p.in, p.first)
+		e.Hint = "is --format right? see prep --list"
+		return e
+	}
+	if err := out.Write(batch...); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// one makes our row of a source's.
+func (p *preparation[T, R]) one(row Row[T], fresh bool) (made R, err error) {
+	if row.Err != nil {
+		return made, row.Err
+	}
+	if err := checkID(row.ID); err != nil {
+		return made, err
+	}
+	if !fresh {
+		return made, errors.New("an earlier row has the same id")
+	}
+	return p.canon(row)
+}
+
+func (p *preparation[T, R]) reject(path string, n int64, id string, reason error) {
+	if p.first == nil {
+		p.first = &fail.Error{Kind: fail.BadInput, Path: path, Row: n, Sample: id, Err: reason}
+	}
+	p.sh.Reject(path, n, id, reason)
+}
+
+// side writes the format's further files. Lines that are left out count as rows
+// that came in and were rejected.
+func (p *preparation[T, R]) side(f Format, in Input) error {
+	for _, name := range slices.Sorted(maps.Keys(f.Side)) {
+		w, err := p.sh.Extra(name)
+		if err != nil {
+			return err
+		}
+		err = f.Side[name](in, w, func(path string, n int64, reason error) {
+			p.in++
+			p.reject(path, n, "", reason)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRejects compares the finished dataset's rejects with the bound.
+func checkRejects(dir string, bound float64) error {
+	m, err := manifest.Open(dir)
+	if err != nil {
+		if fail.KindOf(err) == fail.BadInput { // other shards are still to come
+			return nil
+		}
+		return err
+	}
+	if c := m.Counts; c.In > 0 && float64(c.Rejected) > bound*float64(c.In) {
+		e := fail.New(fail.Bound, "prep", dir, "%d of %d rows were rejected", c.Rejected, c.In)
+		e.Hint = "the dataset is complete without them; the reasons are in its rejects files; --max-rejects moves the bound"
+		return e
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+// Command prep reads questions, passages and image corpora of other systems and
+// writes them as datasets of one form. See docs/questions.md and docs/passages.md.
+package main
+
+import (
+	"context"
+
+	"searchloop/corpus"
+	"searchloop/internal/job"
+)
+
+type command struct {
+	job.Flags
+	List         bool     `help:"List the formats and exit."`
+	Format       string   `placeholder:"NAME" help:"Format of the input; see --list."`
+	What         string   `placeholder:"KIND" help:"questions or passages, where a format gives both."`
+	In           []string `sep:"none" placeholder:"FILE" help:"Input file (repeatable, order matters)."`
+	Out          string   `placeholder:"DIR" help:"Folder of the dataset."`
+	Images       string   `placeholder:"DIR" help:"Folder of the image store (default: OUT/images)."`
+	ImageRoot    []string `sep:"none" placeholder:"DIR" help:"Folder of images that rows name by a relative path (repeatable)."`
+	More         []string `arg:"" optional:"" name:"file" help:"Further input files, after those of --in."`
+	Split        string   `help:"Split of all rows, instead of their own."`
+	DataSource   string   `placeholder:"NAME" help:"data_source of all rows, instead of their own."`
+	System       string   `placeholder:"TEXT" help:"System message of the prompt column (default: the recipe's)."`
+	Prefix       string   `placeholder:"TEXT" help:"Text before the question in the prompt column (default: the recipe's)."`
+	ImageCells   string   `enum:"relative,absolute,bytes" default:"relative" help:"Form of the images column: relative or absolute paths, or bytes."`
+	RequireImage bool     `help:"Reject questions without an image."`
+	Limit        int64    `placeholder:"N" help:"Read only the first N rows."`
+	MaxRejects   float64  `default:"0.1" help:"Share of rejected rows above which the job ends with exit code 3."`
+}
+
+func (c *command) Run(ctx context.Context, r *job.Run) error {
+	if c.List {
+		return corpus.ListFormats(r.Out)
+	}
+	return corpus.Prep(ctx, r, corpus.PrepOptions{Format: c.Format, What: c.What, In: append(c.In, c.More...), Out: c.Out, Images: c.Images,
+		ImageRoots: c.ImageRoot, Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, Cells: c.ImageCells,
+		RequireImage: c.RequireImage, Limit: c.Limit, MaxRejects: c.MaxRejects})
+}
+
+func main() { job.Main("prep", "Bring questions, passages and images of other systems into one form.", &command{}) }
