@@ -23,7 +23,10 @@ func flattenChroma(m *image.YCbCr, alpha func(y int) []uint8, webp bool) *Pictur
 	case image.YCbCrSubsampleRatio440:
 		ch, halfH = (h+1)/2, true
 	}
-	up := upsampler{halfW: halfW && (webp || cw > 2), halfH: halfH, webp: webp, sum: make([]int, cw)}
+	up := upsampler{halfW: halfW, halfH: halfH, webp: webp, sum: make([]int, cw)}
+	if halfW && cw <= 2 && !webp {
+		halfW, halfH = false, false // libjpeg repeats the samples of so narrow an image
+	}
 	cb, cr := make([]uint8, w+1), make([]uint8, w+1)
 	for y := range h {
 		near, far := y, y
@@ -92,11 +95,7 @@ func (u *upsampler) line(dst, near, far []uint8) {
 			}
 		}
 		for x := range dst[:len(dst)-1] {
-			c := x
-			if n < len(dst)-1 {
-				c = x / 2 // too narrow to interpolate
-			}
-			dst[x] = uint8((sum[c] + bias) >> shift)
+			dst[x] = uint8((sum[x] + bias) >> shift)
 		}
 		return
 	}
