@@ -95,8 +95,8 @@ func TestAttentionAgainstFloat64(t *testing.T) {
 			dq, dk, dv := FromHost(make([]float32, n*qd)), FromHost(make([]float32, n*kd)), FromHost(make([]float32, n*kd))
 			cu := CPU.UploadInts(c.cu)
 			r := func(t *Tensor, stride int) Rows { return Rows{T: t, Stride: stride} }
-			CPU.Attention(out, lse, r(q, qd), r(k, kd), r(v, kd), cu, h)
-			CPU.AttentionBackward(r(dq, qd), r(dk, kd), r(dv, kd), dout, out, lse, r(q, qd), r(k, kd), r(v, kd), cu, h)
+			CPU.Attention(out, lse, r(q, qd), r(k, kd), r(v, kd), cu, nil, h)
+			CPU.AttentionBackward(r(dq, qd), r(dk, kd), r(dv, kd), dout, out, lse, r(q, qd), r(k, kd), r(v, kd), cu, nil, h)
 			wo, wq, wk, wv := naive(q.host, k.host, v.host, dout.host, c.cu, h)
 			close64(t, "out", out.host, wo)
 			close64(t, "dq", dq.host, wq)
@@ -105,6 +105,7 @@ func TestAttentionAgainstFloat64(t *testing.T) {
 			if !h.Causal {
 				return
 			}
+			someRows(t, q, k, v, dout, out, cu, h)
 			// The same through pages, in pieces: the same bits.
 			for s := range len(c.cu) - 1 {
 				from, length := int(c.cu[s]), int(c.cu[s+1]-c.cu[s])
@@ -115,7 +116,7 @@ func TestAttentionAgainstFloat64(t *testing.T) {
 				got := FromHost(make([]float32, n*qd))
 				for start := 0; start < length; {
 					m := min(1+start/2, length-start)
-					CPU.CachedAttention(got, r(q, qd), r(k, kd), r(v, kd), []Run{{Pages: pages, Start: start, Row: from + start, N: m}}, 1, h)
+					CPU.CachedAttention(got, r(q, qd), r(k, kd), r(v, kd), []Run{{Pages: pages, Start: start, Row: from + start, N: m, AskRow: from + start, Ask: m}}, 1, h)
 					start += m
 				}
 				for i := from * qd; i < (from+length)*qd; i++ {
@@ -126,6 +127,43 @@ func TestAttentionAgainstFloat64(t *testing.T) {
 			}
 		})
 	}
+}
+
+// someRows checks an attention that only every third row asks for: the same bits
+// forward, and the gradient of the same sum.
+func someRows(t *testing.T, q, k, v, dout, out *Tensor, cu *Ints, h Heads) {
+	t.Helper()
+	n, qd, kd := out.n/(h.Heads*h.Dim), h.Heads*h.Dim, h.KVHeads*h.Dim
+	masked := make([]float32, n*qd)
+	var at []int32
+	for i := 2; i < n; i += 3 {
+		at = append(at, int32(i))
+		copy(masked[i*qd:(i+1)*qd], dout.host[i*qd:(i+1)*qd])
+	}
+	rows := CPU.UploadInts(at)
+	pick := func(x *Tensor) *Tensor {
+		y := FromHost(make([]float32, len(at)*qd))
+		CPU.Gather(y, x, rows, qd)
+		return y
+	}
+	r := func(t *Tensor, stride int) Rows { return Rows{T: t, Stride: stride} }
+	some, lse := FromHost(make([]float32, len(at)*qd)), FromHost(make([]float32, len(at)*h.Heads))
+	CPU.Attention(some, lse, r(pick(q), qd), r(k, kd), r(v, kd), cu, rows, h)
+	for i, x := range pick(out).host {
+		if some.host[i] != x {
+			t.Fatalf("of some rows: %g at %d, want %g", some.host[i], i, x)
+		}
+	}
+	dq, dk, dv := noise(len(at)*qd, 1), noise(n*kd, 2), noise(n*kd, 3)
+	CPU.AttentionBackward(r(dq, qd), r(dk, kd), r(dv, kd), pick(dout), some, lse, r(pick(q), qd), r(k, kd), r(v, kd), cu, rows, h)
+	_, wq, wk, wv := naive(q.host, k.host, v.host, masked, cu.host, h)
+	var wantQ []float64
+	for _, i := range at {
+		wantQ = append(wantQ, wq[int(i)*qd:(int(i)+1)*qd]...)
+	}
+	close64(t, "dq of some rows", dq.host, wantQ)
+	close64(t, "dk of some rows", dk.host, wk)
+	close64(t, "dv of some rows", dv.host, wv)
 }
 
 func TestMulTile(t *testing.T) {
@@ -204,13 +242,13 @@ func BenchmarkAttention(b *testing.B) {
 	r := func(t *Tensor, stride int) Rows { return Rows{T: t, Stride: stride} }
 	b.Run("forward", func(b *testing.B) {
 		for b.Loop() {
-			CPU.Attention(out, lse, r(q, qd), r(k, kd), r(v, kd), cu, h)
+			CPU.Attention(out, lse, r(q, qd), r(k, kd), r(v, kd), cu, nil, h)
 		}
 		b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "tokens/s")
 	})
 	b.Run("backward", func(b *testing.B) {
 		for b.Loop() {
-			CPU.AttentionBackward(r(dq, qd), r(dk, kd), r(dv, kd), out, out, lse, r(q, qd), r(k, kd), r(v, kd), cu, h)
+			CPU.AttentionBackward(r(dq, qd), r(dk, kd), r(dv, kd), out, out, lse, r(q, qd), r(k, kd), r(v, kd), cu, nil, h)
 		}
 		b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "tokens/s")
 	})

@@ -41,24 +41,25 @@ type Backend interface {
 	// Rope turns, in place, the first heads heads of each row of x by the row's
 	// angles; inverse turns back, which is the gradient.
 	Rope(x Rows, cos, sin *Tensor, rows, heads, dim int, inverse bool)
-	// NormRope reads rows [q heads | k heads | …] of qkv, normalises every query
-	// and key head by RMSNorm with wq or wk [dim] and turns it: q[rows,Heads*Dim],
-	// k[rows,KVHeads*Dim]. inv[rows,Heads+KVHeads] is kept for the gradient.
-	NormRope(q, k, inv *Tensor, qkv Rows, wq, wk, cos, sin *Tensor, rows int, h Heads, eps float32)
-	// NormRopeBackward sets the query and key part of dqkv's rows from dq and dk,
-	// which it overwrites, and adds to dwq and dwk (skipped when nil).
-	NormRopeBackward(dqkv Rows, dwq, dwk, dq, dk *Tensor, qkv Rows, wq, wk, inv, cos, sin *Tensor, rows int, h Heads)
+	// NormRope normalises every head of x's rows by RMSNorm with w [dim] and turns
+	// it: y[rows,heads*dim]. inv[rows,heads] is kept for the gradient.
+	NormRope(y, inv *Tensor, x Rows, w, cos, sin *Tensor, rows, heads, dim int, eps float32)
+	// NormRopeBackward sets dx's rows from dy, which it overwrites, and adds to dw
+	// (skipped when nil).
+	NormRopeBackward(dx Rows, dw, dy *Tensor, x Rows, w, inv, cos, sin *Tensor, rows, heads, dim int)
 
 	// Attention sets out[rows,Heads*Dim] and, unless nil, lse[Heads,rows], the
-	// logarithm of each row's softmax denominator. cu are the cumulative lengths.
-	Attention(out, lse *Tensor, q, k, v Rows, cu *Ints, h Heads)
+	// logarithm of each row's softmax denominator. cu are the cumulative lengths of
+	// the keys. Row i of q and out is token i, or token at[i] of an ascending list
+	// without repetitions when only some tokens ask.
+	Attention(out, lse *Tensor, q, k, v Rows, cu, at *Ints, h Heads)
 	// AttentionBackward sets dq, dk and dv.
-	AttentionBackward(dq, dk, dv Rows, dout, out, lse *Tensor, q, k, v Rows, cu *Ints, h Heads)
+	AttentionBackward(dq, dk, dv Rows, dout, out, lse *Tensor, q, k, v Rows, cu, at *Ints, h Heads)
 	// PageFloats is the size of one page that holds PageTokens keys and values of
 	// every layer.
 	PageFloats(layers int, h Heads) int
 	// CachedAttention writes the new keys and values of every run into its pages
-	// and attends from the new rows to all keys of the run up to each row.
+	// and attends from the last Ask of the new rows to all keys up to each row.
 	CachedAttention(out *Tensor, q, k, v Rows, runs []Run, layer int, h Heads)
 
 	// SwiGLU sets y[rows,dim] = silu(gate)·up from gu[rows,2*dim] = [gate | up].
@@ -94,9 +95,11 @@ type Backend interface {
 const PageTokens = 64
 
 // Run is the part of one sequence that a CachedAttention handles: rows
-// [Row, Row+N) of the pack are its tokens [Start, Start+N); Pages hold its keys
-// and values from token 0 on and have room for Start+N.
+// [Row, Row+N) of the keys and values are its tokens [Start, Start+N); Pages hold
+// those from token 0 on and have room for Start+N. Rows [AskRow, AskRow+Ask) of
+// queries and results are the last Ask of these tokens.
 type Run struct {
 	Pages         []*Tensor
 	Start, Row, N int
+	AskRow, Ask   int
 }

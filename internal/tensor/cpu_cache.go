@@ -38,17 +38,18 @@ func attendCached(sc *scratch, out *Tensor, q, k, v Rows, run *Run, layer, g int
 	}
 	// Rows of a block are (token, head) pairs: in decoding the one new token's
 	// heads share a pass over the pages.
+	first := run.Start + run.N - run.Ask
 	lds := scoreStride(ceilTo(run.Start+run.N, PageTokens))
 	qb := grow(&sc.a, blockRows*dp)
 	s := grow(&sc.b, blockRows*lds)
 	o := grow(&sc.c, blockRows*dp)
-	for r0 := 0; r0 < run.N*group; r0 += blockRows {
-		rows := min(blockRows, run.N*group-r0)
+	for r0 := 0; r0 < run.Ask*group; r0 += blockRows {
+		rows := min(blockRows, run.Ask*group-r0)
 		padded := ceilTo(rows, tileRows)
-		keys := run.Start + (r0+rows-1)/group + 1
+		keys := first + (r0+rows-1)/group + 1
 		for i := range rows {
 			token, hq := (r0+i)/group, g*group+(r0+i)%group
-			from := q.Off + (run.Row+token)*q.Stride + hq*d
+			from := q.Off + (run.AskRow+token)*q.Stride + hq*d
 			vec.Scale(qb[i*dp:i*dp+d], q.T.host[from:from+d], h.Scale)
 		}
 		for p := 0; p*PageTokens < keys; p++ {
@@ -58,7 +59,7 @@ func attendCached(sc *scratch, out *Tensor, q, k, v Rows, run *Run, layer, g int
 		}
 		var inv [blockRows]float32
 		for i := range rows {
-			_, sum := softmaxRow(s[i*lds:(i+1)*lds], run.Start+(r0+i)/group+1, keys)
+			_, sum := softmaxRow(s[i*lds:(i+1)*lds], first+(r0+i)/group+1, keys)
 			inv[i] = 1 / sum
 		}
 		for p := 0; p*PageTokens < keys; p++ {
@@ -67,7 +68,7 @@ func attendCached(sc *scratch, out *Tensor, q, k, v Rows, run *Run, layer, g int
 		}
 		for i := range rows {
 			token, hq := (r0+i)/group, g*group+(r0+i)%group
-			at := ((run.Row+token)*h.Heads + hq) * d
+			at := ((run.AskRow+token)*h.Heads + hq) * d
 			vec.Scale(out.host[at:at+d], o[i*dp:i*dp+d], inv[i])
 		}
 	}

@@ -34,53 +34,38 @@ func (b *cpu) Rope(x Rows, cos, sin *Tensor, rows, heads, dim int, inverse bool)
 	})
 }
 
-func (b *cpu) NormRope(q, k, inv *Tensor, qkv Rows, wq, wk, cos, sin *Tensor, rows int, h Heads, eps float32) {
-	d, half, all := h.Dim, h.Dim/2, h.Heads+h.KVHeads
-	par.For(rows, piece(4*all*d), func(lo, hi int) {
+func (b *cpu) NormRope(y, inv *Tensor, x Rows, w, cos, sin *Tensor, rows, heads, dim int, eps float32) {
+	half := dim / 2
+	par.For(rows, piece(4*heads*dim), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
-			row := qkv.T.host[qkv.Off+r*qkv.Stride:]
+			row := x.T.host[x.Off+r*x.Stride:]
 			c, s := cos.host[r*half:(r+1)*half], sin.host[r*half:(r+1)*half]
-			for i := range all {
-				var dst, w []float32
-				if i < h.Heads {
-					dst, w = q.host[(r*h.Heads+i)*d:], wq.host
-				} else {
-					dst, w = k.host[(r*h.KVHeads+i-h.Heads)*d:], wk.host
-				}
-				dst = dst[:d]
-				inv.host[r*all+i] = vec.RMSNorm(dst, row[i*d:(i+1)*d], w, eps)
+			for i := range heads {
+				dst := y.host[(r*heads+i)*dim : (r*heads+i+1)*dim]
+				inv.host[r*heads+i] = vec.RMSNorm(dst, row[i*dim:(i+1)*dim], w.host, eps)
 				vec.Rope(dst, c, s, false)
 			}
 		}
 	})
 }
 
-func (b *cpu) NormRopeBackward(dqkv Rows, dwq, dwk, dq, dk *Tensor, qkv Rows, wq, wk, inv, cos, sin *Tensor, rows int, h Heads) {
-	d, half, all := h.Dim, h.Dim/2, h.Heads+h.KVHeads
-	sc := b.get()
-	both := grow(&sc.b, 2*d)
-	clear(both)
-	b.sumRows(rows, 2*d, both, func(part []float32, lo, hi int) {
+func (b *cpu) NormRopeBackward(dx Rows, dw, dy *Tensor, x Rows, w, inv, cos, sin *Tensor, rows, heads, dim int) {
+	half := dim / 2
+	back := func(part []float32, lo, hi int) {
 		for r := lo; r < hi; r++ {
-			x, dx := qkv.T.host[qkv.Off+r*qkv.Stride:], dqkv.T.host[dqkv.Off+r*dqkv.Stride:]
-			clear(dx[:all*d])
+			xr, dxr := x.T.host[x.Off+r*x.Stride:], dx.T.host[dx.Off+r*dx.Stride:]
+			clear(dxr[:heads*dim])
 			c, s := cos.host[r*half:(r+1)*half], sin.host[r*half:(r+1)*half]
-			for i := range all {
-				var dy, w, dw []float32
-				if i < h.Heads {
-					dy, w, dw = dq.host[(r*h.Heads+i)*d:], wq.host, part[:d]
-				} else {
-					dy, w, dw = dk.host[(r*h.KVHeads+i-h.Heads)*d:], wk.host, part[d:]
-				}
-				dy = dy[:d]
-				vec.Rope(dy, c, s, true)
-				vec.RMSNormBackward(dx[i*d:(i+1)*d], dw, x[i*d:(i+1)*d], w, dy, inv.host[r*all+i])
+			for i := range heads {
+				dyh := dy.host[(r*heads+i)*dim : (r*heads+i+1)*dim]
+				vec.Rope(dyh, c, s, true)
+				vec.RMSNormBackward(dxr[i*dim:(i+1)*dim], part, xr[i*dim:(i+1)*dim], w.host, dyh, inv.host[r*heads+i])
 			}
 		}
-	})
-	if dwq != nil {
-		vec.Add(dwq.host, dwq.host, both[:d])
-		vec.Add(dwk.host, dwk.host, both[d:])
 	}
-	b.scratch.Put(sc)
+	if dw == nil {
+		par.For(rows, piece(8*heads*dim), func(lo, hi int) { back(nil, lo, hi) })
+		return
+	}
+	b.sumRows(rows, dim, dw.host, back)
 }

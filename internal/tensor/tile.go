@@ -51,7 +51,17 @@ func mulTileGeneric(c []float32, ldc int, a []float32, ars, acs int, b []float32
 
 // transpose sets dst[c*ld+r] = src[r*stride+c] for r < rows, c < cols.
 func transpose(dst []float32, ld int, src []float32, stride, rows, cols int) {
-	for r := range rows {
+	r := 0
+	for ; r+8 <= rows; r += 8 { // eight rows at a time: what is written lies together
+		row := func(i int) []float32 { return src[(r+i)*stride : (r+i)*stride+cols] }
+		s0, s1, s2, s3, s4, s5, s6, s7 := row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)
+		for c := range s0 {
+			d := dst[c*ld+r : c*ld+r+8 : c*ld+r+8]
+			d[0], d[1], d[2], d[3] = s0[c], s1[c], s2[c], s3[c]
+			d[4], d[5], d[6], d[7] = s4[c], s5[c], s6[c], s7[c]
+		}
+	}
+	for ; r < rows; r++ {
 		for c, x := range src[r*stride : r*stride+cols] {
 			dst[c*ld+r] = x
 		}

@@ -8,9 +8,9 @@ type grads struct {
 	dqkv, dq, dk, datt              *tensor.Tensor
 }
 
-// backward takes the gradient of the last hidden states, which it uses up, to
-// the parameters.
-func (p *Pass) backward(dx *tensor.Tensor) {
+// backward takes the gradient of the asked rows' last hidden states, which it
+// uses up, to the parameters.
+func (p *Pass) backward(dout *tensor.Tensor) {
 	m, c, n, a := p.m, &p.m.cfg, p.in.rows, p.ws.arena
 	h, d := c.Hidden, c.HeadDim
 	g := grads{
@@ -19,14 +19,16 @@ func (p *Pass) backward(dx *tensor.Tensor) {
 		dq: a.Floats(n * c.Heads * d), dk: a.Floats(n * c.KVHeads * d), datt: a.Floats(n * c.Heads * d),
 	}
 	see := p.vision != nil && !m.frozenVision
-	var ddeep []*tensor.Tensor
+	ddeep := make([]*tensor.Tensor, len(m.layers))
 	if see {
-		for range p.vision.deep {
-			ddeep = append(ddeep, a.Floats(p.in.pads.Len()*h))
+		for i := range p.vision.deep {
+			ddeep[i] = a.Floats(p.in.pads.Len() * h)
 		}
 	}
-	for i := len(m.layers) - 1; i >= 0; i-- {
-		if i < len(ddeep) {
+	dx := a.Floats(n * h)
+	p.askedBackward(dx, dout, ddeep[len(p.layers)], &g)
+	for i := len(p.layers) - 1; i >= 0; i-- {
+		if ddeep[i] != nil {
 			m.be.Gather(ddeep[i], dx, p.in.pads, h)
 		}
 		p.layerBackward(i, dx, &g)
@@ -44,23 +46,33 @@ func (p *Pass) backward(dx *tensor.Tensor) {
 func (p *Pass) layerBackward(i int, dx *tensor.Tensor, g *grads) {
 	m, l, s := p.m, &p.m.layers[i], &p.layers[i]
 	be, c, n := m.be, &m.cfg, p.in.rows
+	h, d, qd, kd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	p.feedBackward(l, &s.feed, n, dx, g)
+	_, _, v := parts(s.qkv, qd, kd)
+	_, _, dv := parts(g.dqkv, qd, kd)
+	be.AttentionBackward(packed(g.dq, qd), packed(g.dk, kd), dv, g.datt, s.feed.att, s.lse,
+		packed(s.q, qd), packed(s.k, kd), v, p.cu, nil, m.textHeads())
+	q0, k0, _ := parts(s.qkv, qd, kd)
+	dq0, dk0, _ := parts(g.dqkv, qd, kd)
+	be.NormRopeBackward(dq0, l.qNorm.g, g.dq, q0, l.qNorm.w, s.invQ, p.in.cos, p.in.sin, n, c.Heads, d)
+	be.NormRopeBackward(dk0, l.kNorm.g, g.dk, k0, l.kNorm.w, s.invK, p.in.cos, p.in.sin, n, c.KVHeads, d)
+	be.RMSNormAgain(g.norm, s.inv1, s.feed.x, l.norm1.w, n, h)
+	be.LinearBackward(g.dnorm, l.qkv.g, nil, g.dqkv, g.norm, l.qkv.w, n, h, qd+2*kd, false)
+	be.RMSNormBackward(dx, l.norm1.g, g.dnorm, s.feed.x, l.norm1.w, s.inv1, n, h)
+}
+
+// feedBackward turns dx, of n rows, from the gradient of feed's result into that
+// of what came in, and leaves the gradient of attention's result in g.datt.
+func (p *Pass) feedBackward(l *layer, s *feedActs, n int, dx *tensor.Tensor, g *grads) {
+	be, c, a := p.m.be, &p.m.cfg, p.ws.arena
 	h, qd, mid := c.Hidden, c.Heads*c.HeadDim, c.Intermediate
-	wide := (c.Heads + 2*c.KVHeads) * c.HeadDim
-	heads := m.textHeads()
-
-	be.LinearBackward(g.dact, nil, nil, dx, nil, l.down.w, n, mid, h, false)
-	be.SwiGLUBackward(g.dgateUp, g.act, g.dact, s.gateUp, n, mid)
-	be.LinearBackward(nil, l.down.g, nil, dx, g.act, nil, n, mid, h, false)
-	be.RMSNormAgain(g.norm, s.inv2, s.mid, l.norm2.w, n, h)
-	be.LinearBackward(g.dnorm, l.gateUp.g, nil, g.dgateUp, g.norm, l.gateUp.w, n, h, 2*mid, false)
-	be.RMSNormBackward(dx, l.norm2.g, g.dnorm, s.mid, l.norm2.w, s.inv2, n, h)
-
-	be.LinearBackward(g.datt, l.o.g, nil, dx, s.att, l.o.w, n, qd, h, false)
-	be.AttentionBackward(p.queries(g.dq), p.keys(g.dk), valueRows(c, g.dqkv), g.datt, s.att, s.lse,
-		p.queries(s.q), p.keys(s.k), valueRows(c, s.qkv), p.cu, heads)
-	be.NormRopeBackward(tensor.Rows{T: g.dqkv, Stride: wide}, l.qNorm.g, l.kNorm.g, g.dq, g.dk,
-		tensor.Rows{T: s.qkv, Stride: wide}, l.qNorm.w, l.kNorm.w, s.invQK, p.in.cos, p.in.sin, n, heads)
-	be.RMSNormAgain(g.norm, s.inv1, s.x, l.norm1.w, n, h)
-	be.LinearBackward(g.dnorm, l.qkv.g, nil, g.dqkv, g.norm, l.qkv.w, n, h, wide, false)
-	be.RMSNormBackward(dx, l.norm1.g, g.dnorm, s.x, l.norm1.w, s.inv1, n, h)
+	act, dact, dgateUp := a.View(g.act, 0, n*mid), a.View(g.dact, 0, n*mid), a.View(g.dgateUp, 0, n*2*mid)
+	norm, dnorm, datt := a.View(g.norm, 0, n*h), a.View(g.dnorm, 0, n*h), a.View(g.datt, 0, n*qd)
+	be.LinearBackward(dact, nil, nil, dx, nil, l.down.w, n, mid, h, false)
+	be.SwiGLUBackward(dgateUp, act, dact, s.gateUp, n, mid)
+	be.LinearBackward(nil, l.down.g, nil, dx, act, nil, n, mid, h, false)
+	be.RMSNormAgain(norm, s.inv2, s.mid, l.norm2.w, n, h)
+	be.LinearBackward(dnorm, l.gateUp.g, nil, dgateUp, norm, l.gateUp.w, n, h, 2*mid, false)
+	be.RMSNormBackward(dx, l.norm2.g, dnorm, s.mid, l.norm2.w, s.inv2, n, h)
+	be.LinearBackward(datt, l.o.g, nil, dx, s.att, l.o.w, n, qd, h, false)
 }

@@ -1,6 +1,8 @@
 package qwenvl
 
 import (
+	"slices"
+
 	"searchloop/internal/fail"
 	"searchloop/internal/tensor"
 )
@@ -80,35 +82,36 @@ func (m *Model) Extend(steps []Step) ([][]float32, error) {
 		return nil, fail.Wrap(fail.BadInput, op, "", err)
 	}
 	g.plan(m, steps, bounds)
-	x := m.decode(ws, &in, images, g.runs)
+	x := m.decode(ws, &in, images, g.runs, last)
 	for i := range steps {
 		steps[i].Cache.n += len(steps[i].Tokens)
 	}
-	return m.logitsOf(ws, x, last), nil
+	return m.logitsOf(ws, x, len(last)), nil
 }
 
 // plan makes room in the caches and lists the runs.
 func (g *generator) plan(m *Model, steps []Step, bounds []int32) {
 	g.runs, g.pages = g.runs[:0], g.pages[:0]
 	for i := range steps {
-		c := steps[i].Cache
-		m.makeRoom(c, len(steps[i].Tokens))
+		c, n := steps[i].Cache, len(steps[i].Tokens)
+		m.makeRoom(c, n)
 		from := len(g.pages)
 		for _, p := range c.pages {
 			g.pages = append(g.pages, p.t)
 		}
 		g.runs = append(g.runs, tensor.Run{
-			Pages: g.pages[from:len(g.pages):len(g.pages)], Start: c.n, Row: int(bounds[i]), N: len(steps[i].Tokens),
+			Pages: g.pages[from:len(g.pages):len(g.pages)], Start: c.n, Row: int(bounds[i]), N: n,
+			AskRow: int(bounds[i]), Ask: n,
 		})
 	}
 }
 
-// decode runs the layers over new tokens, nothing kept but keys and values. The
+// decode runs the layers over new tokens, nothing kept but keys and values, and
+// returns the last hidden states of the rows in last, one of each run. The
 // operations and their order are those of a training pass.
-func (m *Model) decode(ws *workspace, in *input, images []Image, runs []tensor.Run) *tensor.Tensor {
+func (m *Model) decode(ws *workspace, in *input, images []Image, runs []tensor.Run, last []int32) *tensor.Tensor {
 	be, a, c, n := m.be, ws.arena, &m.cfg, in.rows
-	h, d, qd, mid := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.Intermediate
-	wide, heads := (c.Heads+2*c.KVHeads)*d, m.textHeads()
+	h, qd, kd, mid := c.Hidden, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.Intermediate
 	x := a.Floats(n * h)
 	m.embedTokens(x, in)
 	var deep []*tensor.Tensor
@@ -117,35 +120,83 @@ func (m *Model) decode(ws *workspace, in *input, images []Image, runs []tensor.R
 		be.Scatter(x, seen.out, in.pads, h)
 		deep = seen.deep
 	}
-	norm, inv, qkv := a.Floats(n*h), a.Floats(n*(c.Heads+c.KVHeads)), a.Floats(n*wide)
-	q, k, att := a.Floats(n*qd), a.Floats(n*c.KVHeads*d), a.Floats(n*qd)
-	gateUp, act := a.Floats(n*2*mid), a.Floats(n*mid)
-	invRow := a.View(inv, 0, n)
-	rows := func(t *tensor.Tensor, stride int) tensor.Rows { return tensor.Rows{T: t, Stride: stride} }
-	for i := range m.layers {
-		l := &m.layers[i]
-		be.RMSNorm(norm, invRow, x, l.norm1.w, n, h, c.RMSEps)
-		be.Linear(qkv, norm, l.qkv.w, nil, n, h, wide, false)
-		be.NormRope(q, k, inv, rows(qkv, wide), l.qNorm.w, l.kNorm.w, in.cos, in.sin, n, heads, c.RMSEps)
-		be.CachedAttention(att, rows(q, qd), rows(k, c.KVHeads*d), valueRows(c, qkv), runs, i, heads)
-		be.Linear(x, att, l.o.w, nil, n, qd, h, true)
-		be.RMSNorm(norm, invRow, x, l.norm2.w, n, h, c.RMSEps)
-		be.Linear(gateUp, norm, l.gateUp.w, nil, n, h, 2*mid, false)
-		be.SwiGLU(act, gateUp, n, mid)
-		be.Linear(x, act, l.down.w, nil, n, mid, h, true)
+	s := step{
+		norm: a.Floats(n * h), inv: a.Floats(n * max(c.Heads, c.KVHeads)), qkv: a.Floats(n * (qd + 2*kd)),
+		q: a.Floats(n * qd), k: a.Floats(n * kd), att: a.Floats(n * qd), gateUp: a.Floats(n * 2 * mid), act: a.Floats(n * mid),
+	}
+	for i := range m.layers[:len(m.layers)-1] {
+		m.decodeLayer(i, &s, x, in, runs)
 		if i < len(deep) {
 			be.ScatterAdd(x, deep[i], in.pads, h)
 		}
 	}
-	return x
+	return m.decodeLast(ws, &s, x, in, runs, last, deep)
 }
 
-// logitsOf are the logits of some rows of the last hidden states.
-func (m *Model) logitsOf(ws *workspace, x *tensor.Tensor, rows []int32) [][]float32 {
-	be, a, h, v, n := m.be, ws.arena, m.cfg.Hidden, m.cfg.Vocab, len(rows)
-	last, norm, inv, z := a.Floats(n*h), a.Floats(n*h), a.Floats(n), a.Floats(n*v)
-	be.Gather(last, x, be.UploadInts(rows), h)
-	be.RMSNorm(norm, inv, last, m.norm.w, n, h, m.cfg.RMSEps)
+// step is the scratch of decode.
+type step struct {
+	norm, inv, qkv, q, k, att, gateUp, act *tensor.Tensor
+}
+
+func (m *Model) decodeLayer(i int, s *step, x *tensor.Tensor, in *input, runs []tensor.Run) {
+	be, c, l, n := m.be, &m.cfg, &m.layers[i], in.rows
+	h, d, qd, kd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	be.RMSNorm(s.norm, s.inv, x, l.norm1.w, n, h, c.RMSEps)
+	be.Linear(s.qkv, s.norm, l.qkv.w, nil, n, h, qd+2*kd, false)
+	q, k, v := parts(s.qkv, qd, kd)
+	be.NormRope(s.q, s.inv, q, l.qNorm.w, in.cos, in.sin, n, c.Heads, d, c.RMSEps)
+	be.NormRope(s.k, s.inv, k, l.kNorm.w, in.cos, in.sin, n, c.KVHeads, d, c.RMSEps)
+	be.CachedAttention(s.att, packed(s.q, qd), packed(s.k, kd), v, runs, i, m.textHeads())
+	m.decodeFeed(l, s, x, n)
+}
+
+func (m *Model) decodeFeed(l *layer, s *step, x *tensor.Tensor, n int) {
+	be, c := m.be, &m.cfg
+	h, mid := c.Hidden, c.Intermediate
+	be.Linear(x, s.att, l.o.w, nil, n, c.Heads*c.HeadDim, h, true)
+	be.RMSNorm(s.norm, s.inv, x, l.norm2.w, n, h, c.RMSEps)
+	be.Linear(s.gateUp, s.norm, l.gateUp.w, nil, n, h, 2*mid, false)
+	be.SwiGLU(s.act, s.gateUp, n, mid)
+	be.Linear(x, s.act, l.down.w, nil, n, mid, h, true)
+}
+
+// decodeLast is the last layer: keys and values of all rows, the rest for the
+// runs' last rows only.
+func (m *Model) decodeLast(ws *workspace, s *step, x *tensor.Tensor, in *input, runs []tensor.Run, last []int32, deep []*tensor.Tensor) *tensor.Tensor {
+	be, a, c, i, all, n := m.be, ws.arena, &m.cfg, len(m.layers)-1, in.rows, len(last)
+	h, d, qd, kd, l := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, &m.layers[len(m.layers)-1]
+	be.RMSNorm(s.norm, s.inv, x, l.norm1.w, all, h, c.RMSEps)
+	be.Linear(s.qkv, s.norm, l.kv.w, nil, all, h, 2*kd, false)
+	_, k, v := parts(s.qkv, 0, kd)
+	be.NormRope(s.k, s.inv, k, l.kNorm.w, in.cos, in.sin, all, c.KVHeads, d, c.RMSEps)
+	rows := be.UploadInts(last)
+	end, norm, cos, sin, q0 := a.Floats(n*h), a.Floats(n*h), a.Floats(n*d/2), a.Floats(n*d/2), a.Floats(n*qd)
+	be.Gather(end, x, rows, h)
+	be.Gather(norm, s.norm, rows, h)
+	be.Gather(cos, in.cos, rows, d/2)
+	be.Gather(sin, in.sin, rows, d/2)
+	be.Linear(q0, norm, l.q.w, nil, n, h, qd, false)
+	be.NormRope(s.q, s.inv, packed(q0, qd), l.qNorm.w, cos, sin, n, c.Heads, d, c.RMSEps)
+	for r := range runs {
+		runs[r].AskRow, runs[r].Ask = r, 1
+	}
+	be.CachedAttention(s.att, packed(s.q, qd), packed(s.k, kd), v, runs, i, m.textHeads())
+	m.decodeFeed(l, s, end, n)
+	if i < len(deep) { // a run may end inside an image
+		for j, pad := range in.pads.Host() {
+			if r, ok := slices.BinarySearch(last, pad); ok {
+				be.Add(a.View(end, r*h, h), a.View(deep[i], j*h, h))
+			}
+		}
+	}
+	return end
+}
+
+// logitsOf are the logits of n rows of last hidden states.
+func (m *Model) logitsOf(ws *workspace, x *tensor.Tensor, n int) [][]float32 {
+	be, a, h, v := m.be, ws.arena, m.cfg.Hidden, m.cfg.Vocab
+	norm, inv, z := a.Floats(n*h), a.Floats(n), a.Floats(n*v)
+	be.RMSNorm(norm, inv, x, m.norm.w, n, h, m.cfg.RMSEps)
 	be.Linear(z, norm, m.head.w, nil, n, h, v, false)
 	all := make([]float32, n*v)
 	be.Download(all, z)

@@ -9,21 +9,37 @@ import (
 // Pass is one forward computation over a Batch and what its gradient needs. Its
 // memory is the model's and goes back with Release; a Pass must not be used
 // after that.
+//
+// The last layer is computed by Score, and only for the rows it is asked for:
+// what the other rows would become there, nobody sees. Its keys and values are
+// computed for all rows.
 type Pass struct {
 	m      *Model
 	ws     *workspace
 	in     input
 	cu     *tensor.Ints
-	layers []acts
-	x      *tensor.Tensor // hidden states after the last layer, before the last norm
-	vision *visionPass    // nil without images
+	vision *visionPass // nil without images
+	layers []acts      // all but the last
+	last   lastActs
+	asked  asked
 	scored scored
 }
 
-// acts is what a decoder layer keeps: its input, and the results its gradient
-// cannot cheaply recompute.
+// acts is what a layer keeps: its input, and the results its gradient cannot
+// cheaply recompute.
 type acts struct {
-	x, inv1, qkv, q, k, invQK, att, lse, mid, inv2, gateUp *tensor.Tensor
+	inv1, qkv, q, k, invQ, invK, lse *tensor.Tensor
+	feed                             feedActs
+}
+
+// feedActs is what the second part of a layer keeps, from attention's result on.
+type feedActs struct {
+	x, att, mid, inv2, gateUp *tensor.Tensor
+}
+
+// lastActs is what the last layer keeps of all rows.
+type lastActs struct {
+	x, inv1, kv, k, invK *tensor.Tensor
 }
 
 func invSqrt(n int) float32 { return float32(1 / math.Sqrt(float64(n))) }
@@ -38,7 +54,7 @@ func (m *Model) Forward(b *Batch) (*Pass, error) {
 		m.giveBack(ws)
 		return nil, err
 	}
-	p := &Pass{m: m, ws: ws, in: in, cu: m.be.UploadInts(b.CuSeqlens), layers: make([]acts, len(m.layers))}
+	p := &Pass{m: m, ws: ws, in: in, cu: m.be.UploadInts(b.CuSeqlens), layers: make([]acts, len(m.layers)-1)}
 	be, a, n, h := m.be, ws.arena, in.rows, m.cfg.Hidden
 	x := a.Floats(n * h)
 	m.embedTokens(x, &in)
@@ -47,55 +63,72 @@ func (m *Model) Forward(b *Batch) (*Pass, error) {
 		be.Scatter(x, p.vision.out, in.pads, h)
 	}
 	norm, act := a.Floats(n*h), a.Floats(n*m.cfg.Intermediate)
-	for i := range m.layers {
+	for i := range p.layers {
 		x = p.layer(i, x, norm, act)
 		if p.vision != nil && i < len(p.vision.deep) {
 			be.ScatterAdd(x, p.vision.deep[i], in.pads, h)
 		}
 	}
-	p.x = x
+	p.lastKeys(x, norm)
 	return p, nil
 }
 
 func (p *Pass) layer(i int, x, norm, act *tensor.Tensor) *tensor.Tensor {
 	m, l, s, a := p.m, &p.m.layers[i], &p.layers[i], p.ws.arena
 	be, c, n := m.be, &m.cfg, p.in.rows
-	h, d, qd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim
-	wide := (c.Heads + 2*c.KVHeads) * d
+	h, d, qd, kd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	wide := qd + 2*kd
 	*s = acts{
-		x: x, inv1: a.Floats(n), qkv: a.Floats(n * wide), q: a.Floats(n * qd), k: a.Floats(n * c.KVHeads * d),
-		invQK: a.Floats(n * (c.Heads + c.KVHeads)), att: a.Floats(n * qd), lse: a.Floats(n * c.Heads),
-		mid: a.Floats(n * h), inv2: a.Floats(n), gateUp: a.Floats(n * 2 * c.Intermediate),
+		inv1: a.Floats(n), qkv: a.Floats(n * wide), q: a.Floats(n * qd), k: a.Floats(n * kd),
+		invQ: a.Floats(n * c.Heads), invK: a.Floats(n * c.KVHeads), lse: a.Floats(n * c.Heads),
+		feed: feedActs{x: x, att: a.Floats(n * qd)},
 	}
-	heads := m.textHeads()
 	be.RMSNorm(norm, s.inv1, x, l.norm1.w, n, h, c.RMSEps)
 	be.Linear(s.qkv, norm, l.qkv.w, nil, n, h, wide, false)
-	qkv := tensor.Rows{T: s.qkv, Stride: wide}
-	be.NormRope(s.q, s.k, s.invQK, qkv, l.qNorm.w, l.kNorm.w, p.in.cos, p.in.sin, n, heads, c.RMSEps)
-	be.Attention(s.att, s.lse, p.queries(s.q), p.keys(s.k), valueRows(c, s.qkv), p.cu, heads)
-	be.Copy(s.mid, x)
-	be.Linear(s.mid, s.att, l.o.w, nil, n, qd, h, true)
+	q, k, v := parts(s.qkv, qd, kd)
+	be.NormRope(s.q, s.invQ, q, l.qNorm.w, p.in.cos, p.in.sin, n, c.Heads, d, c.RMSEps)
+	be.NormRope(s.k, s.invK, k, l.kNorm.w, p.in.cos, p.in.sin, n, c.KVHeads, d, c.RMSEps)
+	be.Attention(s.feed.att, s.lse, packed(s.q, qd), packed(s.k, kd), v, p.cu, nil, m.textHeads())
+	return p.feed(l, &s.feed, n, norm, act)
+}
+
+// feed is the second part of a layer, over n rows: the projection of attention's
+// result and the MLP, each added to what came in.
+func (p *Pass) feed(l *layer, s *feedActs, n int, norm, act *tensor.Tensor) *tensor.Tensor {
+	be, c, a := p.m.be, &p.m.cfg, p.ws.arena
+	h, mid := c.Hidden, c.Intermediate
+	s.mid, s.inv2, s.gateUp = a.Floats(n*h), a.Floats(n), a.Floats(n*2*mid)
+	be.Copy(s.mid, s.x)
+	be.Linear(s.mid, s.att, l.o.w, nil, n, c.Heads*c.HeadDim, h, true)
 	be.RMSNorm(norm, s.inv2, s.mid, l.norm2.w, n, h, c.RMSEps)
-	be.Linear(s.gateUp, norm, l.gateUp.w, nil, n, h, 2*c.Intermediate, false)
-	be.SwiGLU(act, s.gateUp, n, c.Intermediate)
+	be.Linear(s.gateUp, norm, l.gateUp.w, nil, n, h, 2*mid, false)
+	be.SwiGLU(act, s.gateUp, n, mid)
 	out := a.Floats(n * h)
 	be.Copy(out, s.mid)
-	be.Linear(out, act, l.down.w, nil, n, c.Intermediate, h, true)
+	be.Linear(out, act, l.down.w, nil, n, mid, h, true)
 	return out
 }
 
-func (p *Pass) queries(t *tensor.Tensor) tensor.Rows {
-	return tensor.Rows{T: t, Stride: p.m.cfg.Heads * p.m.cfg.HeadDim}
+// lastKeys computes the last layer's keys and values.
+func (p *Pass) lastKeys(x, norm *tensor.Tensor) {
+	m, a := p.m, p.ws.arena
+	be, c, n, l := m.be, &m.cfg, p.in.rows, &m.layers[len(m.layers)-1]
+	kd := c.KVHeads * c.HeadDim
+	s := &p.last
+	*s = lastActs{x: x, inv1: a.Floats(n), kv: a.Floats(n * 2 * kd), k: a.Floats(n * kd), invK: a.Floats(n * c.KVHeads)}
+	be.RMSNorm(norm, s.inv1, x, l.norm1.w, n, c.Hidden, c.RMSEps)
+	be.Linear(s.kv, norm, l.kv.w, nil, n, c.Hidden, 2*kd, false)
+	_, k, _ := parts(s.kv, 0, kd)
+	be.NormRope(s.k, s.invK, k, l.kNorm.w, p.in.cos, p.in.sin, n, c.KVHeads, c.HeadDim, c.RMSEps)
 }
 
-func (p *Pass) keys(t *tensor.Tensor) tensor.Rows {
-	return tensor.Rows{T: t, Stride: p.m.cfg.KVHeads * p.m.cfg.HeadDim}
-}
+// packed are rows without anything between them.
+func packed(t *tensor.Tensor, width int) tensor.Rows { return tensor.Rows{T: t, Stride: width} }
 
-// valueRows are the values inside the joint projection [q | k | v].
-func valueRows(c *Config, qkv *tensor.Tensor) tensor.Rows {
-	d := c.HeadDim
-	return tensor.Rows{T: qkv, Off: (c.Heads + c.KVHeads) * d, Stride: (c.Heads + 2*c.KVHeads) * d}
+// parts are queries, keys and values inside rows [q | k | v].
+func parts(qkv *tensor.Tensor, qd, kd int) (q, k, v tensor.Rows) {
+	at := func(off int) tensor.Rows { return tensor.Rows{T: qkv, Off: off, Stride: qd + 2*kd} }
+	return at(0), at(qd), at(qd + kd)
 }
 
 // Release gives the pass's memory back to the model for the next one.

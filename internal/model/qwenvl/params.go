@@ -33,6 +33,7 @@ type weight struct {
 type layer struct {
 	norm1, norm2, qNorm, kNorm weight
 	qkv, o, gateUp, down       weight
+	q, kv                      weight // the two parts of qkv
 }
 
 type block struct {
@@ -133,9 +134,9 @@ func plan(cfg Config) *Model {
 	for i := range m.layers {
 		p, l := fmt.Sprintf("%slayers.%d.", prefix, i), &m.layers[i]
 		l.norm1 = b.add(p+"input_layernorm.weight", h)
-		l.qkv = join(b.add(p+"self_attn.q_proj.weight", cfg.Heads*d, h),
-			b.add(p+"self_attn.k_proj.weight", cfg.KVHeads*d, h),
-			b.add(p+"self_attn.v_proj.weight", cfg.KVHeads*d, h))
+		l.q = b.add(p+"self_attn.q_proj.weight", cfg.Heads*d, h)
+		l.kv = join(b.add(p+"self_attn.k_proj.weight", cfg.KVHeads*d, h), b.add(p+"self_attn.v_proj.weight", cfg.KVHeads*d, h))
+		l.qkv = join(l.q, l.kv)
 		l.qNorm = b.add(p+"self_attn.q_norm.weight", d)
 		l.kNorm = b.add(p+"self_attn.k_norm.weight", d)
 		l.o = b.add(p+"self_attn.o_proj.weight", h, cfg.Heads*d)
@@ -226,7 +227,7 @@ func (m *Model) eachWeight(f func(*weight)) {
 	f(&m.head)
 	for i := range m.layers {
 		l := &m.layers[i]
-		for _, w := range []*weight{&l.norm1, &l.norm2, &l.qNorm, &l.kNorm, &l.qkv, &l.o, &l.gateUp, &l.down} {
+		for _, w := range []*weight{&l.norm1, &l.norm2, &l.qNorm, &l.kNorm, &l.qkv, &l.q, &l.kv, &l.o, &l.gateUp, &l.down} {
 			f(w)
 		}
 	}

@@ -18,14 +18,14 @@ const (
 
 // scored is the state of the last Score.
 type scored struct {
-	rows, targets   []int32
-	temperature     float32
-	x, norm, inv    *tensor.Tensor // of the rows
-	logp, ent, lse  *tensor.Tensor
-	logits          *tensor.Tensor
-	chunk           int  // rows
-	kept            bool // logits holds all chunks and has not been overwritten
-	rowInts, target *tensor.Ints
+	rows, targets  []int32
+	temperature    float32
+	x, norm, inv   *tensor.Tensor // of the rows
+	logp, ent, lse *tensor.Tensor
+	logits         *tensor.Tensor
+	chunk          int          // rows
+	kept           bool         // logits holds all chunks and has not been overwritten
+	of             *tensor.Ints // each row's place among the asked ones
 }
 
 // Score gives, for every r of rows (indices of packed tokens), the log-prob of
@@ -44,10 +44,22 @@ func (p *Pass) Score(rows, targets []int32, temperature float32) (logp, entropy 
 	if n == 0 {
 		return logp, entropy
 	}
-	s.rowInts, s.target = be.UploadInts(s.rows), be.UploadInts(s.targets)
+	need := append(p.ws.intSlice(n)[:0], rows...)
+	slices.Sort(need)
+	need = slices.Compact(need)
+	if need[0] < 0 || int(need[len(need)-1]) >= p.in.rows {
+		panic("qwenvl: Score of a row that the pack does not have")
+	}
+	p.ask(need)
+	of := p.ws.intSlice(n)
+	for i, r := range rows {
+		at, _ := slices.BinarySearch(need, r)
+		of[i] = int32(at)
+	}
+	s.of = be.UploadInts(of)
 	s.x, s.norm, s.inv = a.Floats(n*h), a.Floats(n*h), a.Floats(n)
 	s.logp, s.ent, s.lse = a.Floats(n), a.Floats(n), a.Floats(n)
-	be.Gather(s.x, p.x, s.rowInts, h)
+	be.Gather(s.x, p.asked.out, s.of, h)
 	be.RMSNorm(s.norm, s.inv, s.x, m.norm.w, n, h, m.cfg.RMSEps)
 	s.chunk = min(n, max(headRowsLeast, min(headRowsMost, headChunk/v)))
 	s.kept = n*v <= headKeep
@@ -115,8 +127,8 @@ func (p *Pass) Backward(rows, targets []int32, temperature float32, dlogp, dentr
 	})
 	s.temperature = 0 // the kept logits are gone
 	be.RMSNormBackward(dx, m.norm.g, dnorm, s.x, m.norm.w, s.inv, n, h)
-	full := a.Zeros(p.in.rows * h)
-	be.ScatterAdd(full, dx, s.rowInts, h)
-	p.backward(full)
+	dout := a.Zeros(len(p.asked.rows) * h)
+	be.ScatterAdd(dout, dx, s.of, h)
+	p.backward(dout)
 	a.Release(mark)
 }

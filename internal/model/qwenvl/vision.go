@@ -124,11 +124,11 @@ func (p *visionPass) block(i int, x, scratch *tensor.Tensor) *tensor.Tensor {
 	norm := a.View(scratch, 0, n*d)
 	be.LayerNorm(norm, s.stat1, x, k.norm1W.w, k.norm1B.w, n, d, layerNormEps)
 	be.Linear(s.qkv, norm, k.qkvW.w, k.qkvB.w, n, d, 3*d, false)
-	q, kk, vv := p.parts(s.qkv)
+	q, kk, vv := p.split(s.qkv)
 	heads := m.visionHeads()
 	be.Rope(q, p.cos, p.sin, n, v.Heads, heads.Dim, false)
 	be.Rope(kk, p.cos, p.sin, n, v.Heads, heads.Dim, false)
-	be.Attention(s.att, s.lse, q, kk, vv, p.cu, heads)
+	be.Attention(s.att, s.lse, q, kk, vv, p.cu, nil, heads)
 	be.Copy(s.mid, x)
 	be.Linear(s.mid, s.att, k.projW.w, k.projB.w, n, d, d, true)
 	be.LayerNorm(norm, s.stat2, s.mid, k.norm2W.w, k.norm2B.w, n, d, layerNormEps)
@@ -141,11 +141,8 @@ func (p *visionPass) block(i int, x, scratch *tensor.Tensor) *tensor.Tensor {
 	return out
 }
 
-// parts are queries, keys and values inside rows [q | k | v].
-func (p *visionPass) parts(qkv *tensor.Tensor) (q, k, v tensor.Rows) {
-	d := p.m.cfg.Vision.Hidden
-	at := func(off int) tensor.Rows { return tensor.Rows{T: qkv, Off: off, Stride: 3 * d} }
-	return at(0), at(d), at(2 * d)
+func (p *visionPass) split(qkv *tensor.Tensor) (q, k, v tensor.Rows) {
+	return parts(qkv, p.m.cfg.Vision.Hidden, p.m.cfg.Vision.Hidden)
 }
 
 // mergeShape is the number of rows and the width that a merger's norm works on.

@@ -46,10 +46,10 @@ func (p *visionPass) blockBackward(i int, dx *tensor.Tensor, g *visionGrads) {
 	be.LayerNormBackward(dx, k.norm2W.g, k.norm2B.g, g.dnorm, s.mid, k.norm2W.w, s.stat2, n, d)
 
 	be.LinearBackward(g.datt, k.projW.g, k.projB.g, dx, s.att, k.projW.w, n, d, d, false)
-	q, kk, vv := p.parts(s.qkv)
-	dq, dk, dv := p.parts(g.dqkv)
+	q, kk, vv := p.split(s.qkv)
+	dq, dk, dv := p.split(g.dqkv)
 	heads := m.visionHeads()
-	be.AttentionBackward(dq, dk, dv, g.datt, s.att, s.lse, q, kk, vv, p.cu, heads)
+	be.AttentionBackward(dq, dk, dv, g.datt, s.att, s.lse, q, kk, vv, p.cu, nil, heads)
 	be.Rope(dq, p.cos, p.sin, n, v.Heads, heads.Dim, true)
 	be.Rope(dk, p.cos, p.sin, n, v.Heads, heads.Dim, true)
 	be.LayerNormAgain(norm, s.stat1, s.x, k.norm1W.w, k.norm1B.w, n, d)
