@@ -141,7 +141,10 @@ func (f *File) Commit() error {
 	if err := SyncDir(filepath.Dir(f.path)); err != nil {
 		return err
 	}
-	return fault.Point("atomicfile.committed")
+	if err := fault.Point("atomicfile.committed"); err != nil {
+		return diskError("publish", f.path, f.written, err)
+	}
+	return nil
 }
 
 // Discard removes the temporary file. After Commit it does nothing, so it can

@@ -54,7 +54,7 @@ type Dataset struct {
 // that is missing or unfinished is fail.BadInput.
 func (r *Run) Dataset(s Spec) (*Dataset, error) {
 	if s.Dir == "" || s.Schema == "" {
-		return nil, fail.New(fail.Usage, r.Name, "", "no output folder")
+		return nil, fail.New(fail.Usage, "", "", "no output folder")
 	}
 	s.Dir = filepath.Clean(s.Dir)
 	n, said, only, err := r.layout()
@@ -102,8 +102,7 @@ func (r *Run) Dataset(s Spec) (*Dataset, error) {
 	if err := d.look(); err != nil {
 		return nil, err
 	}
-	d.announce()
-	return d, nil
+	return d, d.announce()
 }
 
 // describe digests inputs and parameters.
@@ -160,18 +159,20 @@ func layoutOf(m *manifest.Manifest) int {
 }
 
 // announce says once what was found.
-func (d *Dataset) announce() {
+func (d *Dataset) announce() error {
 	switch {
 	case d.run.DryRunFlag:
 		d.printPlan()
 	case d.complete != nil:
 		d.run.Log.Info("nothing to do", "dataset", d.spec.Dir, "rows", d.complete.Rows())
 		d.freshen()
+		return d.tidy() // a run killed right after its end leaves its work folder
 	default:
 		for _, why := range d.stale {
 			d.run.Log.Info("stale: "+why, "dataset", d.spec.Dir)
 		}
 	}
+	return nil
 }
 
 // freshen gives a manifest that has been found right the time of this check when

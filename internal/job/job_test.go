@@ -29,10 +29,11 @@ type toy struct {
 	Rows  int     `default:"12"`
 	LR    float64 `default:"1e-6"`
 	Sleep time.Duration
+	Hang  bool // never end a row: wait for ctx
+	Deaf  bool // never end a row and do not even look at ctx
 
-	made   int  // keys worked on in this run
-	hang   bool // never end a row: wait for ctx
-	stopAt int  // Stop after so many rows
+	made   int // keys worked on in this run
+	stopAt int // Stop after so many rows
 }
 
 func (c *toy) Run(ctx context.Context, r *Run) error {
@@ -82,7 +83,13 @@ func (c *toy) shard(ctx context.Context, r *Run, d *Dataset, sh shard.Spec, p *P
 		if r.Stopped() {
 			return r.Interrupted()
 		}
-		if c.hang {
+		if c.Deaf || c.Hang {
+			os.WriteFile(c.Out+".hangs", nil, 0o644)
+		}
+		if c.Deaf {
+			select {}
+		}
+		if c.Hang {
 			<-ctx.Done()
 			return fail.Wrap(fail.Service, "call", "http://x", ctx.Err())
 		}

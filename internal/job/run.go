@@ -90,14 +90,14 @@ func (r *Run) Interrupted() error {
 	if !r.Stopped() {
 		return nil
 	}
-	return &fail.Error{Kind: fail.Interrupted, Op: r.Name, Hint: "what is finished is kept; run the same command again to continue"}
+	return &fail.Error{Kind: fail.Interrupted, Hint: "what is finished is kept; run the same command again to continue"}
 }
 
 // Recipe loads the recipe that --recipe and --set say. The caller's Params should
 // hold only the sections that its output depends on.
 func (r *Run) Recipe() (*recipe.Recipe, error) {
 	if r.RecipePath == "" {
-		return nil, fail.WithHint(fail.New(fail.Usage, r.Name, "", "no recipe"), "add --recipe NAME, for example --recipe demo")
+		return nil, fail.WithHint(fail.New(fail.Usage, "", "", "no recipe"), "add --recipe NAME, for example --recipe demo")
 	}
 	return recipe.Load(r.RecipePath, r.Set)
 }

@@ -147,12 +147,29 @@ func (d *Dataset) seal(m *manifest.Manifest, meta any) error {
 	d.close()
 	d.sealed = true
 	d.counts = m.Counts
-	if err := os.RemoveAll(d.work("")); err != nil {
-		return fail.Wrap(fail.Disk, "remove", d.work(""), err)
-	}
-	if err := atomicfile.Sweep(d.spec.Dir); err != nil {
+	if err := d.tidy(); err != nil {
 		return err
 	}
 	d.run.Log.Info("finished", "dataset", d.spec.Dir, "rows", m.Rows(), "failed", m.Counts.Failed, "rejected", m.Counts.Rejected)
 	return nil
+}
+
+// tidy removes what only an unfinished dataset needs, unless another process is at
+// work in the folder.
+func (d *Dataset) tidy() error {
+	locks, err := filepath.Glob(d.work("*.lock"))
+	if err != nil {
+		return fail.Wrap(fail.Bug, "tidy", d.spec.Dir, err)
+	}
+	for _, path := range locks {
+		l, _, _, err := tryLock(path)
+		if l == nil || err != nil {
+			return err
+		}
+		defer l.release()
+	}
+	if err := os.RemoveAll(d.work("")); err != nil {
+		return fail.Wrap(fail.Disk, "remove", d.work(""), err)
+	}
+	return atomicfile.Sweep(d.spec.Dir)
 }

@@ -202,7 +202,7 @@ func (j *Journal) Append(key string, payload []byte) error {
 			j.sync()
 		})
 	}
-	return fault.Point("journal.appended")
+	return fail.Wrap(fail.Disk, "append to journal", j.path, fault.Point("journal.appended"))
 }
 
 // sync makes all records durable. An error stays: after a failed fsync nothing
