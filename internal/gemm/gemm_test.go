@@ -1,7 +1,6 @@
 package gemm
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -63,7 +62,7 @@ func reference(c, a, b matrix, m, n, k int, acc, fused bool) {
 
 func withKernel(t testing.TB, kn kernel) {
 	old := active
-	active = kn
+	active = &kn
 	t.Cleanup(func() { active = old })
 }
 
@@ -164,6 +163,27 @@ func TestRowAloneOrInABatch(t *testing.T) {
 	}
 }
 
+func TestPackedIsTheSame(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, kn := range kernels {
+		withKernel(t, kn)
+		for range 40 {
+			m, n, k := 1+r.IntN(100), 1+r.IntN(150), 1+r.IntN(600)
+			a, b, c := randoms(r, m*k), randoms(r, n*k), randoms(r, m*n)
+			p := Pack(randoms(r, n*k), n, k)
+			p.Repack(b)
+			for _, acc := range []bool{true, false} {
+				want := append([]float32(nil), c...)
+				NT(want, a, b, m, n, k, acc)
+				p.NT(c, a, m, acc)
+				if !equal(c, want) {
+					t.Fatalf("%s m %d n %d k %d acc %v: packed differs", kn.name, m, n, k, acc)
+				}
+			}
+		}
+	}
+}
+
 func equal(a, b []float32) bool {
 	for i := range a {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
@@ -227,34 +247,5 @@ func TestCallsDoNotAllocate(t *testing.T) {
 	f()
 	if n := testing.AllocsPerRun(50, f); n >= 1 {
 		t.Errorf("%v allocations a call", n)
-	}
-}
-
-// The sizes of the models that are trained and served here.
-func BenchmarkProduct(b *testing.B) {
-	r := rand.New(rand.NewPCG(9, 10))
-	for _, kn := range kernels {
-		for _, s := range []struct {
-			f       form
-			m, n, k int
-		}{
-			{forms[0], 2048, 384, 96}, {forms[0], 64, 192, 64}, {forms[0], 8, 192, 64}, {forms[0], 1, 192, 64},
-			{forms[0], 512, 640, 96}, {forms[1], 2048, 96, 384}, {forms[2], 384, 96, 2048}, {forms[0], 128, 128, 16},
-			{forms[1], 128, 16, 128}, {forms[0], 1024, 1024, 1024}, {forms[1], 1024, 1024, 1024}, {forms[2], 1024, 1024, 1024}, {forms[0], 1, 1024, 1024},
-		} {
-			if kn.name == "portable" && s.m*s.n*s.k > 1<<28 {
-				continue
-			}
-			b.Run(fmt.Sprintf("%s/%s/%dx%dx%d", kn.name, s.f.name, s.m, s.n, s.k), func(b *testing.B) {
-				withKernel(b, kn)
-				aRows, aCols, bRows, bCols := s.f.shapes(s.m, s.n, s.k)
-				x, y, c := randoms(r, s.m*s.k), randoms(r, s.n*s.k), make([]float32, s.m*s.n)
-				for b.Loop() {
-					s.f.f(View{c, s.n}, View{x, aCols}, View{y, bCols}, s.m, s.n, s.k, false)
-				}
-				_, _ = aRows, bRows
-				b.ReportMetric(2*float64(s.m*s.n*s.k)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
-			})
-		}
 	}
 }

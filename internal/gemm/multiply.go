@@ -7,9 +7,9 @@ import (
 	"searchloop/internal/par"
 )
 
-// inlineWork is the number of multiply-adds below which a product is not worth
-// sharing: some microseconds.
-const inlineWork = 1 << 18
+// blockWork is the least number of multiply-adds that is worth handing to a
+// worker, some microseconds. Products below twice that stay where they are.
+const blockWork = 1 << 19
 
 // minRows is the least number of rows a worker takes while there are enough of
 // them: each worker packs its own copy of B's panels.
@@ -19,6 +19,8 @@ const minRows = 64
 // worker with its own packed copies, so that workers share nothing.
 type product struct {
 	c, a, b          matrix
+	packed           *Packed // instead of b, when B was packed before
+	kernel           *kernel
 	m, n, k          int
 	acc              bool
 	rowStep, colStep int
@@ -50,8 +52,12 @@ func multiply(c, a, b matrix, m, n, k int, acc bool) {
 		}
 		return
 	}
+	product{c: c, a: a, b: b, kernel: active, m: m, n: n, k: k, acc: acc}.run()
+}
+
+func (q product) run() {
 	p := products.Get().(*product)
-	*p = product{c: c, a: a, b: b, m: m, n: n, k: k, acc: acc}
+	*p = q
 	blocks := p.cut(par.Workers())
 	if blocks == 1 {
 		p.Do(0, 1)
@@ -65,14 +71,13 @@ func multiply(c, a, b matrix, m, n, k int, acc bool) {
 // cut chooses the size of the blocks and returns their number. It decides about
 // speed only: no result depends on it.
 func (p *product) cut(workers int) int {
-	panel := 2 * active.width
+	panel := 2 * p.kernel.width
 	most := len(scratch{}.b) / min(p.k, BlockK) / panel * panel
 	p.rowStep, p.colStep = p.m, min(roundUp(p.n, panel), most)
-	if workers > 1 && p.m*p.n*p.k >= inlineWork {
-		want := min(4*workers, max(workers, p.m*p.n*p.k/inlineWork))
+	if want := min(4*workers, p.m*p.n*p.k/blockWork); workers > 1 && want > 1 {
 		// First rows, as long as a block keeps enough of them; then columns.
 		rowBlocks := min(max(1, p.m/minRows), want)
-		p.rowStep = roundUp((p.m+rowBlocks-1)/rowBlocks, active.rows)
+		p.rowStep = roundUp((p.m+rowBlocks-1)/rowBlocks, p.kernel.rows)
 		if rowBlocks < want {
 			cols := max(1, want/rowBlocks)
 			p.colStep = min(p.colStep, roundUp((p.n+cols-1)/cols, panel))
@@ -97,23 +102,33 @@ func (p *product) Do(lo, hi int) {
 
 // block computes rows [i0, i1) and columns [j0, j1) of C.
 func (p *product) block(s *scratch, i0, i1, j0, j1 int) {
-	kn := &active
+	kn := p.kernel
+	panel := 2 * kn.width
+	if i1-i0 <= kn.rows && p.packed == nil {
+		// A packed panel is used once: it had better stay in the first cache.
+		for j := j0; j < j1; j += panel {
+			p.columns(kn, s, i0, i1, j, min(j+panel, j1))
+		}
+		return
+	}
+	p.columns(kn, s, i0, i1, j0, j1)
+}
+
+// columns is block for columns whose packed panels fit into s.
+func (p *product) columns(kn *kernel, s *scratch, i0, i1, j0, j1 int) {
 	panel := 2 * kn.width
 	t := &s.t
 	// Few rows do not repay a copy of B.
-	direct := p.b.col == 1 && i1-i0 <= 2*kn.rows
+	direct := p.b.col == 1 && i1-i0 <= 2*kn.rows && p.packed == nil
 	for q := 0; q < p.k; q += BlockK {
 		k := min(BlockK, p.k-q)
-		t.k = k
-		t.add = 0
+		t.k, t.add = k, 0
 		if q > 0 || p.acc {
 			t.add = 1
 		}
-		if !(direct && (j1-j0)%panel == 0) {
-			for j := j0; j < j1; j += panel {
-				if cols := min(panel, j1-j); !direct || cols < panel {
-					kn.packB(s.b[(j-j0)*k:], p.b, q, j, k, cols, kn.panelWidth(cols))
-				}
+		for j := j0; j < j1 && p.packed == nil; j += panel {
+			if cols := min(panel, j1-j); !direct || cols < panel {
+				kn.packB(s.b[(j-j0)*k:], p.b, q, j, k, cols, kn.panelWidth(cols))
 			}
 		}
 		for i := i0; i < i1; i += kn.rows {
@@ -128,9 +143,12 @@ func (p *product) block(s *scratch, i0, i1, j0, j1 int) {
 			for j := j0; j < j1; j += panel {
 				cols := min(panel, j1-j)
 				width := kn.panelWidth(cols)
-				if direct && cols == panel {
+				switch {
+				case p.packed != nil:
+					t.b, t.step = unsafe.Pointer(&p.packed.data[q*p.packed.width+j*k]), uintptr(width)*4
+				case direct && cols == panel:
 					t.b, t.step = unsafe.Pointer(&p.b.data[q*p.b.row+j]), uintptr(p.b.row)*4
-				} else {
+				default:
 					t.b, t.step = unsafe.Pointer(&s.b[(j-j0)*k]), uintptr(width)*4
 				}
 				t.vecs = width / kn.width

@@ -25,7 +25,7 @@ func tileAVX2(t *tile)
 func tileAVX512(t *tile)
 
 //go:noescape
-func transposeAVX(dst, src unsafe.Pointer, step, stride uintptr, blocks int)
+func transposeAVX(dst, src unsafe.Pointer, step, stride uintptr, blocks, groups int)
 
 //go:noescape
 func copyRowsAVX(dst, src unsafe.Pointer, stride uintptr, k, bytes int)

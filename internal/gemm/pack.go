@@ -21,13 +21,13 @@ func (kn *kernel) packB(dst []float32, b matrix, p, j, k, cols, width int) {
 	}
 	// B is transposed: a column is contiguous.
 	done := 0
-	if kn.transpose != nil {
-		blocks := k / 8
-		for ; blocks > 0 && done+8 <= cols; done += 8 {
-			kn.transpose(unsafe.Pointer(&dst[done]), unsafe.Pointer(&b.data[(j+done)*b.col+p]), uintptr(width)*4, uintptr(b.col)*4, blocks)
-		}
-		for c := range done {
-			column(dst, b.data[(j+c)*b.col+p:][:k], c, width, blocks*8)
+	if blocks, groups := k/8, cols/8; kn.transpose != nil && blocks > 0 && groups > 0 {
+		done = groups * 8
+		kn.transpose(unsafe.Pointer(&dst[0]), unsafe.Pointer(&b.data[j*b.col+p]), uintptr(width)*4, uintptr(b.col)*4, blocks, groups)
+		if blocks*8 < k {
+			for c := range done {
+				column(dst, b.data[(j+c)*b.col+p:][:k], c, width, blocks*8)
+			}
 		}
 	}
 	for c := done; c < cols; c++ {

@@ -27,16 +27,22 @@
 	VMOVUPS     Y3, (DI)(R11*1)             \
 	LEAQ        (DI)(R10*4), DI
 
-// func transposeAVX(dst, src unsafe.Pointer, step, stride uintptr, blocks int)
-TEXT ·transposeAVX(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ src+8(FP), AX
+// func transposeAVX(dst, src unsafe.Pointer, step, stride uintptr, blocks, groups int)
+TEXT ·transposeAVX(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), R12
+	MOVQ src+8(FP), R13
 	MOVQ step+16(FP), R10
 	MOVQ stride+24(FP), R8
-	MOVQ blocks+32(FP), CX
+	MOVQ blocks+32(FP), R15
+	MOVQ groups+40(FP), DX
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R10)(R10*2), R11
+
+group:
+	MOVQ R12, DI
+	MOVQ R13, AX
 	LEAQ (AX)(R8*4), BX
+	MOVQ R15, CX
 
 block:
 	HALF(0)
@@ -45,6 +51,10 @@ block:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ  block
+	ADDQ $32, R12
+	LEAQ (R13)(R8*8), R13
+	DECQ DX
+	JNZ  group
 	VZEROUPPER
 	RET
 

@@ -23,9 +23,9 @@ type kernel struct {
 	width int // floats in a vector; a panel of B is two of them wide
 	run   func(*tile)
 
-	// transpose writes the 8 rows at src, stride bytes apart, as 8 columns:
+	// transpose writes groups times 8 rows at src, stride bytes apart, as columns:
 	// blocks times 8 terms, each step bytes after the one before. Nil: not there.
-	transpose func(dst, src unsafe.Pointer, step, stride uintptr, blocks int)
+	transpose func(dst, src unsafe.Pointer, step, stride uintptr, blocks, groups int)
 	// copyRows copies k rows of bytes (32, 64 or 128) from stride bytes apart to
 	// contiguous. Nil: not there.
 	copyRows func(dst, src unsafe.Pointer, stride uintptr, k, bytes int)
@@ -43,7 +43,7 @@ var portable = kernel{name: "portable", rows: 4, width: 4, run: runPortable}
 // kernels lists what this CPU can run, the best last.
 var kernels = append([]kernel{portable}, native()...)
 
-var active = kernels[len(kernels)-1]
+var active = &kernels[len(kernels)-1]
 
 // Kernel names the code in use: AVX-512, AVX2 or portable.
 func Kernel() string { return active.name }

@@ -30,7 +30,7 @@ func BenchmarkVec(b *testing.B) {
 		{"RMSNorm", func() { RMSNorm(d, x, y, 1e-6) }},
 		{"RMSNormBackward", func() { RMSNormBackward(d, w, x, y, z, 1e-9) }},
 		{"LayerNorm", func() { LayerNorm(d, x, y, z, 1e-6) }},
-		{"Rope", func() { Rope(x, y[:n/2], y[n/2:], false) }},
+		{"Rope", func() { Rope(d, y[:n/2], y[n/2:], false); Scale(d, x, 1) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {

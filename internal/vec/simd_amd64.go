@@ -47,8 +47,11 @@ func part16(x []float32, i int) f16        { return archsimd.LoadFloat32x16Slice
 func putPart16(x []float32, i int, v f16)  { v.StoreSlicePart(x[i:]) }
 func splat16(x float32) f16                { return archsimd.BroadcastFloat32x16(x) }
 
-// lanes adds the lanes as a tree: 0 and 4, 1 and 5, … then 0 and 2, 1 and 3.
+// lanes adds the lanes as a tree: 0 and 4, 1 and 5, … then 0 and 2, 1 and 3. It
+// stays with vector instructions to the end: between them and before done, the
+// scalar ones that the compiler makes of float32 arithmetic are slow on Intel.
 func lanes(v f8) float32 {
 	h := v.GetLo().Add(v.GetHi())
-	return (h.GetElem(0) + h.GetElem(2)) + (h.GetElem(1) + h.GetElem(3))
+	h = h.Add(h.SelectFromPair(2, 3, 0, 1, h))
+	return h.Add(h.SelectFromPair(1, 0, 3, 2, h)).GetElem(0)
 }

@@ -207,10 +207,11 @@ func rope(a, b, cos, sin []float32, inverse bool) {
 		ropeGeneric(a, b, cos, sin, inverse)
 		return
 	}
-	sign := splat(1)
+	one := float32(1)
 	if inverse {
-		sign = splat(-1)
+		one = -1
 	}
+	sign := splat(one)
 	p, q, pc, ps, n := data(a), data(b), data(cos), data(sin), len(a)
 	i := 0
 	for ; i+8 <= n; i += 8 {

@@ -129,7 +129,8 @@ func maximumAVX2(x []float32) float32 {
 	}
 	s0 = s0.Max(s1)
 	h := s0.GetLo().Max(s0.GetHi())
-	m := max(h.GetElem(0), h.GetElem(1), h.GetElem(2), h.GetElem(3))
+	h = h.Max(h.SelectFromPair(2, 3, 0, 1, h))
+	m := h.Max(h.SelectFromPair(1, 0, 3, 2, h)).GetElem(0)
 	done()
 	return m
 }

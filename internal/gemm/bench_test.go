@@ -1,0 +1,65 @@
+//go:build unix
+
+package gemm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+)
+
+// cpuTime is the time that this process has computed, in nanoseconds: what it
+// waited for other processes is not in it.
+func cpuTime() int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// The sizes of the models that are trained and served here.
+func BenchmarkProduct(b *testing.B) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, kn := range kernels {
+		for _, s := range []struct {
+			f       form
+			m, n, k int
+		}{
+			{forms[0], 2048, 384, 96}, {forms[0], 64, 192, 64}, {forms[0], 8, 192, 64}, {forms[0], 1, 192, 64},
+			{forms[0], 512, 640, 96}, {forms[1], 2048, 96, 384}, {forms[2], 384, 96, 2048}, {forms[0], 128, 128, 16},
+			{forms[1], 128, 16, 128}, {forms[0], 1024, 1024, 1024}, {forms[1], 1024, 1024, 1024}, {forms[2], 1024, 1024, 1024}, {forms[0], 1, 1024, 1024},
+		} {
+			if kn.name == "portable" && s.m*s.n*s.k > 1<<28 {
+				continue
+			}
+			b.Run(fmt.Sprintf("%s/%s/%dx%dx%d", kn.name, s.f.name, s.m, s.n, s.k), func(b *testing.B) {
+				withKernel(b, kn)
+				_, aCols, _, bCols := s.f.shapes(s.m, s.n, s.k)
+				x, y, c := randoms(r, s.m*s.k), randoms(r, s.n*s.k), make([]float32, s.m*s.n)
+				start := cpuTime()
+				for b.Loop() {
+					s.f.f(View{c, s.n}, View{x, aCols}, View{y, bCols}, s.m, s.n, s.k, false)
+				}
+				flop := 2 * float64(s.m*s.n*s.k) * float64(b.N)
+				b.ReportMetric(flop/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+				b.ReportMetric(flop/float64(cpuTime()-start), "GFLOP/s-core")
+			})
+		}
+	}
+}
+
+func BenchmarkPacked(b *testing.B) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, m := range []int{1, 4, 8, 64} {
+		b.Run(fmt.Sprintf("%dx384x96", m), func(b *testing.B) {
+			x, p, c := randoms(r, m*96), Pack(randoms(r, 384*96), 384, 96), make([]float32, m*384)
+			start := cpuTime()
+			for b.Loop() {
+				p.NT(c, x, m, false)
+			}
+			b.ReportMetric(2*float64(m*384*96)*float64(b.N)/float64(cpuTime()-start), "GFLOP/s-core")
+		})
+	}
+}
