@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -94,7 +95,12 @@ const maxRequest = 64 << 20
 
 func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	var in chatRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&in); err != nil {
+	// Read to the end: only then does net/http notice that a client went away.
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err == nil {
+		err = json.Unmarshal(body, &in)
+	}
+	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error(), "invalid_request_error")
 		return
 	}

@@ -1,0 +1,160 @@
+// Package rollout lets a policy answer questions with tools and records what
+// happens. Questions, indices, a lens dataset and a policy go in; a rollouts
+// dataset comes out, one row per trajectory, with every turn and, where the
+// policy server gives them, the exact tokens.
+//
+// The policy is always an OpenAI-compatible server; a folder is served in the
+// process. The package grades nothing (judge and reward do) and trains nothing.
+// The format of a row is in docs/rollouts.md.
+package rollout
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/job"
+	"searchloop/internal/manifest"
+	"searchloop/internal/recipe"
+	"searchloop/rollout/tool"
+	"searchloop/rollout/trajectory"
+)
+
+// Modes.
+const (
+	Train = "train" // the questions of an epoch, by recipe; tokens must be exact
+	Eval  = "eval"  // every question, sampling for evaluation
+)
+
+// Options say what is rolled out and with what.
+type Options struct {
+	Questions  string   // questions dataset
+	Images     []string // image stores of the questions and of image passages, beside those that lie in the datasets
+	Lens       string   // lens dataset; needed when the recipe has the lens tool
+	TextIndex  string   // index dataset; needed for text search unless the recipe names a server
+	ImageIndex string   // likewise for image search by text
+
+	Policy      string // folder of the policy, served in this process, or:
+	PolicyURL   string // an OpenAI-compatible server
+	PolicyModel string // its model; "" = the only one
+
+	Out     string
+	Run     string // name of the run, kept in the rows
+	Epoch   int
+	Mode    string // Train or Eval
+	Limit   int    // questions at most; 0 = no limit
+	Samples int    // trajectories a question; 0 = by recipe
+}
+
+// plan is what the rows depend on beside the inputs.
+type plan struct {
+	Run       string            `json:"run"`
+	Epoch     int               `json:"epoch"`
+	Mode      string            `json:"mode"`
+	Limit     int               `json:"limit,omitempty"`
+	Questions int               `json:"questions,omitempty"`
+	Seed      uint64            `json:"seed"`
+	Protocol  recipe.Protocol   `json:"protocol"`
+	Tools     []recipe.Tool     `json:"tools"`
+	Retrieval *recipe.Retrieval `json:"retrieval,omitempty"`
+	Sampling  recipe.Sampling   `json:"sampling"`
+	PolicyURL string            `json:"policy_url,omitempty"`
+	Model     string            `json:"policy_model,omitempty"`
+}
+
+// plan checks the options and puts together what the rows depend on.
+func (o *Options) plan(r *recipe.Recipe) (plan, error) {
+	usage := func(format string, args ...any) (plan, error) {
+		return plan{}, fail.New(fail.Usage, "roll out", "", format, args...)
+	}
+	p := plan{Run: o.Run, Epoch: o.Epoch, Mode: o.Mode, Limit: o.Limit, Seed: r.Seed, Protocol: r.Protocol, Tools: r.Tools}
+	switch o.Mode {
+	case Train:
+		p.Sampling, p.Questions = r.Sampling.Train, r.Rollout.Questions
+	case Eval:
+		p.Sampling = r.Sampling.Eval
+	default:
+		return usage("--mode is %q, want %s or %s", o.Mode, Train, Eval)
+	}
+	if o.Samples > 0 {
+		p.Sampling.N = o.Samples
+	}
+	switch {
+	case r.Protocol.Name != "mm-deepresearch":
+		return usage("no protocol is named %q", r.Protocol.Name)
+	case p.Sampling.N < 1 || o.Samples < 0 || o.Limit < 0 || o.Epoch < 0:
+		return usage("%d samples, limit %d, epoch %d: a number is too small", p.Sampling.N, o.Limit, o.Epoch)
+	case (o.Policy == "") == (o.PolicyURL == ""):
+		return usage("give either a policy folder (--policy) or a server (--policy-url)")
+	case o.Questions == "" || o.Out == "" || o.Run == "":
+		return usage("--questions, --out and --run are needed")
+	}
+	if o.PolicyURL != "" {
+		p.PolicyURL, p.Model = withoutUser(o.PolicyURL), o.PolicyModel
+	}
+	if r.Retrieval != (recipe.Retrieval{}) {
+		p.Retrieval = &r.Retrieval
+	}
+	return p, nil
+}
+
+// withoutUser drops user name and password from a URL.
+func withoutUser(u string) string {
+	scheme, rest, ok := strings.Cut(u, "://")
+	if i := strings.LastIndex(rest, "@"); ok && i >= 0 && !strings.Contains(rest[:i], "/") {
+		return scheme + "://" + rest[i+1:]
+	}
+	return u
+}
+
+// hash names the recipe sections that the rows depend on, for Row.Recipe.
+func (p plan) hash() string {
+	p.Run, p.Epoch, p.Limit, p.PolicyURL, p.Model = "", 0, 0, "", ""
+	text, _ := json.Marshal(p)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// spec describes the output: only inputs that a tool of the recipe reads count.
+func (o *Options) spec(p plan, r *recipe.Recipe) (job.Spec, error) {
+	s := job.Spec{Dir: o.Out, Schema: trajectory.RolloutsSchema, Version: trajectory.Version, Params: p, Ext: "parquet", Inputs: map[string]string{"questions": o.Questions}}
+	for _, t := range r.Tools {
+		switch {
+		case t.Name == tool.TextSearch && r.Retrieval.TextURL == "":
+			s.Inputs["text_index"] = o.TextIndex
+		case t.Name == tool.ImageByText && r.Retrieval.ImageURL == "":
+			s.Inputs["image_index"] = o.ImageIndex
+		case t.Name == tool.ImageByLens:
+			s.Inputs["lens"] = o.Lens
+		}
+	}
+	if o.Policy != "" {
+		if _, err := os.Stat(manifest.Path(o.Policy)); err == nil {
+			s.Inputs["policy"] = o.Policy
+			return s, nil
+		}
+		// A folder as Hugging Face has it: every weight file and the configuration.
+		files, _ := filepath.Glob(filepath.Join(o.Policy, "*.safetensors"))
+		if len(files) == 0 {
+			return s, fail.WithHint(fail.New(fail.BadInput, "open policy", o.Policy, "no manifest.json and no *.safetensors"), "name the folder of a checkpoint")
+		}
+		for _, name := range []string{"config.json", "tokenizer.json", "preprocessor_config.json", "chat_template.json", "chat_template.jinja"} {
+			if f := filepath.Join(o.Policy, name); exists(f) {
+				files = append(files, f)
+			}
+		}
+		for _, f := range files {
+			s.Inputs["policy/"+filepath.Base(f)] = f
+		}
+	}
+	return s, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

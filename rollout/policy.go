@@ -1,0 +1,38 @@
+package rollout
+
+import (
+	"context"
+	"time"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/job"
+	"searchloop/internal/llm"
+	"searchloop/internal/recipe"
+	"searchloop/internal/secret"
+)
+
+// KeyName is the environment variable of the policy server's key.
+const KeyName = "POLICY_API_KEY"
+
+// openPolicy connects to the policy's server; a policy that is a folder is served
+// on a free loopback port of this process, and talked to in the same way.
+func openPolicy(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options) (c *llm.Client, close func(), err error) {
+	url, close := o.PolicyURL, func() {}
+	if o.Policy != "" {
+		if url, close, err = servePolicy(r, o.Policy, max(1, rec.Rollout.Concurrency)); err != nil {
+			return nil, nil, err
+		}
+	}
+	c, err = llm.New(llm.Options{
+		Name: "policy server", URL: url, Model: o.PolicyModel, Key: secret.FromEnv(KeyName), KeyName: KeyName,
+		Timeout: time.Duration(rec.Rollout.TimeoutSec) * time.Second, Conns: max(1, rec.Rollout.Concurrency), Log: r.Log,
+	})
+	if err == nil {
+		err = c.Probe(ctx)
+	}
+	if err != nil {
+		close()
+		return nil, nil, fail.Wrap(fail.Service, "open policy", "", err)
+	}
+	return c, close, nil
+}

@@ -1,0 +1,76 @@
+package rollout
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"searchloop/internal/fail"
+	"searchloop/rollout/trajectory"
+)
+
+// Summary is what a run found, over the shards that it made. It is the job's
+// result with --json.
+type Summary struct {
+	Trajectories int            `json:"trajectories"`
+	OK           int            `json:"ok"`
+	Truncated    int            `json:"truncated"`
+	Failed       int            `json:"failed"`
+	Answered     int            `json:"answered"`
+	Why          map[string]int `json:"why,omitempty"` // reasons of truncated and failed trajectories
+	Turns        int            `json:"turns"`         // of the policy
+	Tokens       int64          `json:"tokens"`        // sampled
+	Calls        map[string]int `json:"calls,omitempty"`
+	ToolErrors   int            `json:"tool_errors"`
+	WithTokenIDs int            `json:"with_token_ids"`
+}
+
+func (s *Summary) add(row *trajectory.Row) {
+	if s.Why == nil {
+		s.Why, s.Calls = map[string]int{}, map[string]int{}
+	}
+	s.Trajectories++
+	switch row.Status {
+	case trajectory.OK:
+		s.OK++
+	case trajectory.Truncated:
+		s.Truncated++
+	default:
+		s.Failed++
+	}
+	if row.Why != "" {
+		s.Why[row.Why]++
+	}
+	if row.HasAnswer {
+		s.Answered++
+	}
+	if len(row.TokenIDs) > 0 {
+		s.WithTokenIDs++
+	}
+	for _, t := range row.Turns {
+		switch t.Role {
+		case "assistant":
+			s.Turns++
+			s.Tokens += int64(t.Tokens)
+		case "tool":
+			if t.Call != "" {
+				s.Calls[t.Call]++
+			}
+			if t.Error != "" {
+				s.ToolErrors++
+			}
+		}
+	}
+}
+
+// verdict is an error when not one trajectory came through.
+func (s *Summary) verdict(out string) error {
+	if s.Trajectories == 0 || s.Failed < s.Trajectories {
+		return nil
+	}
+	reasons := slices.SortedFunc(maps.Keys(s.Why), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.Why[b], s.Why[a]), cmp.Compare(a, b))
+	})
+	return fail.WithHint(fail.New(fail.Bound, "roll out", out, "all %d trajectories failed; most often: %s", s.Failed, reasons[0]),
+		"mend the cause and run again with --retry-failed")
+}

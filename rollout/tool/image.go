@@ -1,0 +1,89 @@
+package tool
+
+import (
+	"context"
+	"strings"
+
+	"searchloop/corpus"
+	"searchloop/internal/recipe"
+)
+
+// imageSearch answers each query with the titles of the images found, joined by
+// "; ", and with the first images themselves.
+type imageSearch struct {
+	tool recipe.Tool
+	in   Searcher
+	pics *pictures
+}
+
+func (t imageSearch) run(ctx context.Context, _ *corpus.Question, queries []string) (Result, error) {
+	hits, err := search(ctx, t.in, queries, t.tool)
+	if err != nil {
+		return Result{}, err
+	}
+	var out Result
+	var parts []string
+	for _, list := range hits {
+		var titles []string
+		for _, h := range list {
+			title, _ := split(h.Contents)
+			titles = append(titles, title)
+			if len(out.Images) < t.tool.Images && h.ImageID != "" {
+				if err := t.pics.add(&out, h.ImageID); err != nil {
+					return Result{}, err
+				}
+			}
+		}
+		if len(titles) == 0 {
+			titles = []string{NoResult}
+		}
+		parts = append(parts, strings.Join(titles, "; "))
+	}
+	out.Text = strings.Join(parts, divider)
+	return out, nil
+}
+
+// What the policy reads when a lens search has nothing to say.
+const (
+	NoImage = "Error: this question has no image."
+	NoEntry = "Error: nothing is known about this image. Use another tool."
+)
+
+// lens answers with what a reverse search of the question's own image once gave:
+// the titles, joined by "; ", and the first images. Queries are ignored.
+type lens struct {
+	tool    recipe.Tool
+	entries map[string]corpus.LensEntry
+	pics    *pictures
+}
+
+func (t lens) run(_ context.Context, q *corpus.Question, _ []string) (Result, error) {
+	if len(q.ImageIDs) == 0 {
+		return refuse(NoImage), nil
+	}
+	var out Result
+	var titles []string
+	for _, h := range t.entries[q.ID].Hits {
+		if len(titles) == t.tool.TopK {
+			break
+		}
+		title := strings.TrimSpace(h.Title)
+		if title == "" && h.ImageID == "" {
+			continue
+		}
+		if title == "" {
+			title = "(no title)"
+		}
+		titles = append(titles, title)
+		if len(out.Images) < t.tool.Images && h.ImageID != "" {
+			if err := t.pics.add(&out, h.ImageID); err != nil {
+				return Result{}, err
+			}
+		}
+	}
+	if len(titles) == 0 {
+		return refuse(NoEntry), nil
+	}
+	out.Text = strings.Join(titles, "; ")
+	return out, nil
+}

@@ -1,0 +1,139 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/retry"
+)
+
+// Remote searches through POST /retrieve, as the servers of Search-R1,
+// MM-DeepResearch and jobs/retrieve answer it.
+type Remote struct {
+	url  string
+	http *http.Client
+	line *retry.Line
+}
+
+// NewRemote makes the client of a retrieval server. name is for messages; rawURL
+// may end in /retrieve or not.
+func NewRemote(name, rawURL string, opt retry.Options, log *slog.Logger) (*Remote, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fail.New(fail.Usage, "connect to "+name, rawURL, "not an http URL")
+	}
+	if !strings.HasSuffix(u.Path, "/retrieve") {
+		u.Path = strings.TrimRight(u.Path, "/") + "/retrieve"
+	}
+	opt.Name, opt.Log = name, log
+	return &Remote{url: u.String(), http: &http.Client{Timeout: 30 * time.Second}, line: retry.New(opt)}, nil
+}
+
+// maxRetrieved bounds a response.
+const maxRetrieved = 64 << 20
+
+// Search asks the server. The error is a *fail.Error of kind Service whose cause
+// is a *retry.Fault.
+func (r *Remote) Search(ctx context.Context, queries []string, k int) ([][]Hit, error) {
+	body, err := json.Marshal(map[string]any{"queries": queries, "topk": k, "return_scores": true})
+	if err != nil {
+		return nil, fail.Wrap(fail.Bug, "search", r.url, err)
+	}
+	var hits [][]Hit
+	f := r.line.Do(ctx, func(ctx context.Context) (f *retry.Fault) {
+		hits, f = r.once(ctx, body, len(queries))
+		return f
+	})
+	if f == nil {
+		return hits, nil
+	}
+	e := &fail.Error{Kind: fail.Service, Op: "search", Path: r.url, Err: f}
+	if f.Verdict == retry.Caller {
+		e.Kind = fail.Interrupted
+	}
+	if f.Verdict == retry.Stop {
+		e.Hint = "start the retrieval server and run again: finished work is kept"
+	}
+	return nil, e
+}
+
+func (r *Remote) once(ctx context.Context, body []byte, n int) ([][]Hit, *retry.Fault) {
+	fault := func(v retry.Verdict, class string, err error) ([][]Hit, *retry.Fault) {
+		if ctx.Err() != nil {
+			return nil, &retry.Fault{Verdict: retry.Caller, Class: "cancelled", Err: context.Cause(ctx)}
+		}
+		return nil, &retry.Fault{Verdict: v, Class: class, Err: err, Down: class == "transport"}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
+	if err != nil {
+		return fault(retry.Never, "request", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return fault(retry.Again, "transport", errors.New("no connection or no response in time"))
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRetrieved))
+	status := fmt.Sprintf("http %d", resp.StatusCode)
+	switch {
+	case err != nil:
+		return fault(retry.Again, "transport", errors.New("the response broke off"))
+	case resp.StatusCode == http.StatusTooManyRequests:
+		return fault(retry.Busy, status, nil)
+	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusRequestTimeout:
+		return fault(retry.Again, status, nil)
+	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusNotFound:
+		return fault(retry.Stop, status, nil)
+	case resp.StatusCode >= 300:
+		return fault(retry.Never, status, nil)
+	}
+	hits, err := readHits(text, n)
+	if err != nil {
+		return fault(retry.Again, "not json", err)
+	}
+	return hits, nil
+}
+
+// readHits reads {"result": [[{"document": {...}, "score": s}, …], …]}, one list
+// a query. Documents are ours or those of the published servers.
+func readHits(text []byte, queries int) ([][]Hit, error) {
+	var in struct {
+		Result *[][]struct {
+			Document struct {
+				Contents string `json:"contents"`
+				Title    string `json:"title"`
+				Text     string `json:"text"`
+				ImageID  string `json:"image_id"`
+			} `json:"document"`
+			Score float32 `json:"score"`
+		} `json:"result"`
+	}
+	if err := json.Unmarshal(text, &in); err != nil || in.Result == nil {
+		return nil, errors.New("the response is no list of results")
+	}
+	if len(*in.Result) != queries {
+		return nil, fmt.Errorf("%d results for %d queries", len(*in.Result), queries)
+	}
+	out := make([][]Hit, queries)
+	for i, list := range *in.Result {
+		for _, h := range list {
+			d := h.Document
+			if d.Contents == "" {
+				d.Contents = strings.TrimSpace(d.Title + "\n" + d.Text)
+			}
+			out[i] = append(out[i], Hit{Contents: d.Contents, ImageID: d.ImageID, Score: h.Score})
+		}
+	}
+	return out, nil
+}

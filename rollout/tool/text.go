@@ -1,0 +1,78 @@
+package tool
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"searchloop/corpus"
+	"searchloop/internal/recipe"
+)
+
+// NoResult is what the policy reads for a query without hits.
+const NoResult = "No result."
+
+// divider stands on a line of its own between the results of several queries.
+const divider = "\n---\n"
+
+// textSearch answers each query with its passages, one a line:
+//
+//	Doc 1: (Title: first line) the rest
+type textSearch struct {
+	tool recipe.Tool
+	in   Searcher
+}
+
+func (t textSearch) run(ctx context.Context, _ *corpus.Question, queries []string) (Result, error) {
+	hits, err := search(ctx, t.in, queries, t.tool)
+	if err != nil {
+		return Result{}, err
+	}
+	var parts []string
+	for _, list := range hits {
+		var lines []string
+		for i, h := range list {
+			lines = append(lines, passage(i+1, h.Contents, t.tool.PassageChars))
+		}
+		if len(lines) == 0 {
+			lines = []string{NoResult}
+		}
+		parts = append(parts, strings.Join(lines, "\n"))
+	}
+	return Result{Text: strings.Join(parts, divider)}, nil
+}
+
+// passage is one line. The body's own line ends become spaces; limit bounds its
+// runes, 0 = no limit.
+func passage(n int, contents string, limit int) string {
+	title, body := split(contents)
+	body = strings.Join(strings.Fields(body), " ")
+	if r := []rune(body); limit > 0 && len(r) > limit {
+		body = string(r[:limit]) + "…"
+	}
+	return strings.TrimRight(fmt.Sprintf("Doc %d: (Title: %s) %s", n, title, body), " ")
+}
+
+// split takes a passage apart into its title, which is its first line, and body.
+func split(contents string) (title, body string) {
+	title, body, _ = strings.Cut(strings.TrimSpace(contents), "\n")
+	return strings.TrimSpace(title), body
+}
+
+// search asks for the tool's number of hits and drops those below its threshold;
+// a threshold of 0 drops none.
+func search(ctx context.Context, in Searcher, queries []string, t recipe.Tool) ([][]Hit, error) {
+	all, err := in.Search(ctx, queries, t.TopK)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]Hit, len(queries))
+	for i, list := range all[:min(len(all), len(queries))] {
+		for _, h := range list[:min(len(list), t.TopK)] {
+			if t.Threshold == 0 || h.Score >= t.Threshold {
+				out[i] = append(out[i], h)
+			}
+		}
+	}
+	return out, nil
+}
