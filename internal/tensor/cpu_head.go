@@ -43,10 +43,14 @@ func (b *cpu) HeadChunkBackward(dx, dw, x, w *Tensor, targets *Ints, dlogp, dent
 		p := grow(&sc.a, vocab)
 		for r := lo; r < hi; r++ {
 			zr := z[r*vocab : (r+1)*vocab]
+			dl, de := dlogp.host[r], dentropy.host[r]
+			if dl == 0 && de == 0 { // zero times an infinite logit must not become NaN
+				clear(zr)
+				continue
+			}
 			if again && scale != 1 {
 				vec.Scale(zr, zr, scale)
 			}
-			dl, de := dlogp.host[r], dentropy.host[r]
 			vec.ExpSum(p, zr, lse.host[r])
 			c0 := scale * (de*(lse.host[r]-entropy.host[r]) - dl)
 			if de == 0 {

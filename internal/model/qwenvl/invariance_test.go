@@ -273,7 +273,7 @@ func TestMaskedRowsDoNotMatter(t *testing.T) {
 // The chunks of the head leave no trace.
 func TestScoreInChunks(t *testing.T) {
 	cfg := demoConfig()
-	cfg.Vocab = 4096 // 1023 rows of logits stay, chunks have 128 rows
+	cfg.Vocab, cfg.Hidden, cfg.Intermediate, cfg.Layers = 4096, 16, 16, 1 // up to 1024 rows of logits stay, chunks have 128 rows
 	m := Init(cfg, 6)
 	b := mixedPack(cfg, 700, 700)
 	var rows, targets []int32
@@ -308,12 +308,18 @@ func TestScoreInChunks(t *testing.T) {
 
 // Finite differences along one random direction in every parameter.
 func TestGradientByFiniteDifferences(t *testing.T) {
+	for _, layers := range []int{1, 3} { // with one, images' features come after the last layer
+		t.Run(fmt.Sprint("layers=", layers), func(t *testing.T) { finiteDifferences(t, layers) })
+	}
+}
+
+func finiteDifferences(t *testing.T, layers int) {
 	cfg := demoConfig()
-	cfg.Layers, cfg.Tied, cfg.InitStd = 3, false, 0.15
+	cfg.Layers, cfg.Tied, cfg.InitStd = layers, false, 0.15
 	m := Init(cfg, 7)
 	b := mixedPack(cfg, 20, 40)
-	rows, targets := []int32{4, 15, 50, 58}, []int32{9, 8, 7, 6}
-	dlogp, dent := []float32{1, -1, .5, 2}, []float32{.3, 0, -.2, .1}
+	rows, targets := []int32{4, 15, 50, 58, 44, 50}, []int32{9, 8, 7, 6, 5, 4} // 44 is inside the image, 50 is there twice
+	dlogp, dent := []float32{1, -1, .5, 2, -.7, .4}, []float32{.3, 0, -.2, .1, .2, 0}
 	loss := func() float64 {
 		p := forward(t, m, b)
 		defer p.Release()

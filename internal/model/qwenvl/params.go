@@ -273,7 +273,8 @@ func (m *Model) Params() []*Param {
 }
 
 // FreezeVision excludes the vision tower from training (or includes it again):
-// its gradients are neither computed nor there.
+// its gradients are neither computed nor there. Gradients that Params returned
+// before are no longer the model's.
 func (m *Model) FreezeVision(frozen bool) {
 	m.frozenVision = frozen
 	if m.g != nil {
