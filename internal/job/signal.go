@@ -74,7 +74,7 @@ func (r *Run) exit(errs io.Writer, k fail.Kind, why string) {
 	}()
 	select {
 	case <-wrote:
-	case <-time.After(200 * time.Millisecond):
+	case <-time.After(time.Second):
 	}
 	os.Exit(k.ExitCode())
 }

@@ -90,7 +90,7 @@ func Open(path, header string) (*Journal, error) {
 
 // claim makes path the journal of this header, or leaves no file there.
 func (j *Journal) claim(header string) error {
-	old, empty, err := readHeader(j.path)
+	old, empty, err := j.readHeader()
 	if err != nil {
 		return err
 	}

@@ -46,20 +46,23 @@ func readRecord(r io.Reader, left int64) (key string, payload []byte, size int64
 }
 
 // readHeader returns the header of the journal at path. empty is true when there
-// is no journal, or one too damaged at its very beginning to say whose it is;
-// the latter is moved aside.
-func readHeader(path string) (header string, empty bool, err error) {
-	f, err := os.Open(path)
+// is no journal there. One too damaged at its very beginning to say whose it is
+// is moved aside, and then there is none.
+func (j *Journal) readHeader() (header string, empty bool, err error) {
+	f, err := os.Open(j.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", true, nil
 	}
 	if err != nil {
-		return "", false, fail.Wrap(fail.Disk, "open journal", path, err)
+		return "", false, fail.Wrap(fail.Disk, "open journal", j.path, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return "", false, fail.Wrap(fail.Disk, "open journal", path, err)
+		return "", false, fail.Wrap(fail.Disk, "open journal", j.path, err)
+	}
+	if info.Size() == 0 {
+		return "", true, nil
 	}
 	var m [len(magic)]byte
 	if _, err := io.ReadFull(f, m[:]); err == nil && string(m[:]) == magic {
@@ -68,16 +71,18 @@ func readHeader(path string) (header string, empty bool, err error) {
 			return string(payload), false, nil
 		}
 	}
-	if info.Size() == 0 {
-		return "", true, nil
+	n, err := countRecords(io.NewSectionReader(f, 0, info.Size()))
+	if err != nil {
+		return "", false, fail.Wrap(fail.Disk, "read journal", j.path, err)
 	}
-	aside, err := freeName(path)
+	aside, err := freeName(j.path)
 	if err != nil {
 		return "", false, err
 	}
-	if err := os.Rename(path, aside); err != nil {
-		return "", false, fail.Wrap(fail.Disk, "move damaged journal aside", path, err)
+	if err := os.Rename(j.path, aside); err != nil {
+		return "", false, fail.Wrap(fail.Disk, "move damaged journal aside", j.path, err)
 	}
+	j.damage.Aside, j.damage.Records = aside, n
 	return "", true, nil
 }
 
@@ -160,14 +165,16 @@ func countRecords(r *io.SectionReader) (int, error) {
 			continue
 		}
 		at += int64(i)
-		_, _, size, err := readRecord(io.NewSectionReader(r, at, r.Size()-at), r.Size()-at)
+		key, _, size, err := readRecord(io.NewSectionReader(r, at, r.Size()-at), r.Size()-at)
 		switch {
 		case errors.Is(err, errRecord):
 			at++
 		case err != nil:
 			return 0, err
 		default:
-			count++
+			if key != "" { // not the header
+				count++
+			}
 			at += size
 		}
 	}
