@@ -51,16 +51,15 @@ func Kernel() string { return active.name }
 func runPortable(t *tile) {
 	for v := range t.vecs {
 		for r := range t.rows {
-			a := unsafe.Add(t.a, uintptr(r)*t.row)
-			b := unsafe.Add(t.b, v*16)
 			var s0, s1, s2, s3 float32
+			a, b := uintptr(r)*t.row, uintptr(v)*16
 			for range t.k {
-				x, y := *(*float32)(a), (*[4]float32)(b)
+				x, y := *(*float32)(unsafe.Add(t.a, a)), (*[4]float32)(unsafe.Add(t.b, b))
 				s0 += x * y[0]
 				s1 += x * y[1]
 				s2 += x * y[2]
 				s3 += x * y[3]
-				a, b = unsafe.Add(a, t.col), unsafe.Add(b, t.step)
+				a, b = a+t.col, b+t.step
 			}
 			c := (*[4]float32)(unsafe.Add(t.c, uintptr(r)*t.ldc+uintptr(v)*16))
 			if t.add != 0 {
