@@ -34,6 +34,10 @@ func splat8(p unsafe.Pointer) v8   { return archsimd.BroadcastFloat32x8(*(*float
 
 func at(p unsafe.Pointer, i int) unsafe.Pointer { return unsafe.Add(p, 4*i) }
 
+// The tiles below keep their pointers and move offsets: a pointer that ran past
+// the end of its slice after the last step would be one the garbage collector
+// must not see.
+
 // Columns outside, rows inside: the panel of b stays in the first-level cache.
 func mulTile512(c []float32, ldc int, a []float32, ars, acs int, b []float32, ldb, m, n, k int, acc bool) {
 	pc, pa, pb := unsafe.Pointer(&c[0]), unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0])
@@ -83,18 +87,17 @@ func tile4x32(c, a, b unsafe.Pointer, k, ldc, ars, acs, ldb int, acc bool) {
 	}
 	a1, a2, a3 := at(a, ars), at(a, 2*ars), at(a, 3*ars)
 	acs, ldb = 4*acs, 4*ldb
-	for ; k > 0; k-- {
-		b0, b1 := load16(b), load16(at(b, 16))
-		x := splat16(a)
+	for ao, bo := 0, 0; k > 0; k-- {
+		b0, b1 := load16(unsafe.Add(b, bo)), load16(unsafe.Add(b, bo+64))
+		x := splat16(unsafe.Add(a, ao))
 		c00, c01 = x.MulAdd(b0, c00), x.MulAdd(b1, c01)
-		x = splat16(a1)
+		x = splat16(unsafe.Add(a1, ao))
 		c10, c11 = x.MulAdd(b0, c10), x.MulAdd(b1, c11)
-		x = splat16(a2)
+		x = splat16(unsafe.Add(a2, ao))
 		c20, c21 = x.MulAdd(b0, c20), x.MulAdd(b1, c21)
-		x = splat16(a3)
+		x = splat16(unsafe.Add(a3, ao))
 		c30, c31 = x.MulAdd(b0, c30), x.MulAdd(b1, c31)
-		a, a1, a2, a3 = unsafe.Add(a, acs), unsafe.Add(a1, acs), unsafe.Add(a2, acs), unsafe.Add(a3, acs)
-		b = unsafe.Add(b, ldb)
+		ao, bo = ao+acs, bo+ldb
 	}
 	store16(c, c00)
 	store16(at(c, 16), c01)
@@ -113,14 +116,13 @@ func tile4x16(c, a, b unsafe.Pointer, k, ldc, ars, acs, ldb int, acc bool) {
 	}
 	a1, a2, a3 := at(a, ars), at(a, 2*ars), at(a, 3*ars)
 	acs, ldb = 4*acs, 4*ldb
-	for ; k > 0; k-- {
-		b0 := load16(b)
-		c0 = splat16(a).MulAdd(b0, c0)
-		c1 = splat16(a1).MulAdd(b0, c1)
-		c2 = splat16(a2).MulAdd(b0, c2)
-		c3 = splat16(a3).MulAdd(b0, c3)
-		a, a1, a2, a3 = unsafe.Add(a, acs), unsafe.Add(a1, acs), unsafe.Add(a2, acs), unsafe.Add(a3, acs)
-		b = unsafe.Add(b, ldb)
+	for ao, bo := 0, 0; k > 0; k-- {
+		b0 := load16(unsafe.Add(b, bo))
+		c0 = splat16(unsafe.Add(a, ao)).MulAdd(b0, c0)
+		c1 = splat16(unsafe.Add(a1, ao)).MulAdd(b0, c1)
+		c2 = splat16(unsafe.Add(a2, ao)).MulAdd(b0, c2)
+		c3 = splat16(unsafe.Add(a3, ao)).MulAdd(b0, c3)
+		ao, bo = ao+acs, bo+ldb
 	}
 	store16(c, c0)
 	store16(at(c, ldc), c1)
@@ -138,18 +140,17 @@ func tile4x2x8(c, a, b unsafe.Pointer, k, ldc, ars, acs, ldb int, acc bool) {
 	}
 	a1, a2, a3 := at(a, ars), at(a, 2*ars), at(a, 3*ars)
 	acs, ldb = 4*acs, 4*ldb
-	for ; k > 0; k-- {
-		b0, b1 := load8(b), load8(at(b, 8))
-		x := splat8(a)
+	for ao, bo := 0, 0; k > 0; k-- {
+		b0, b1 := load8(unsafe.Add(b, bo)), load8(unsafe.Add(b, bo+32))
+		x := splat8(unsafe.Add(a, ao))
 		c00, c01 = x.MulAdd(b0, c00), x.MulAdd(b1, c01)
-		x = splat8(a1)
+		x = splat8(unsafe.Add(a1, ao))
 		c10, c11 = x.MulAdd(b0, c10), x.MulAdd(b1, c11)
-		x = splat8(a2)
+		x = splat8(unsafe.Add(a2, ao))
 		c20, c21 = x.MulAdd(b0, c20), x.MulAdd(b1, c21)
-		x = splat8(a3)
+		x = splat8(unsafe.Add(a3, ao))
 		c30, c31 = x.MulAdd(b0, c30), x.MulAdd(b1, c31)
-		a, a1, a2, a3 = unsafe.Add(a, acs), unsafe.Add(a1, acs), unsafe.Add(a2, acs), unsafe.Add(a3, acs)
-		b = unsafe.Add(b, ldb)
+		ao, bo = ao+acs, bo+ldb
 	}
 	store8(c, c00)
 	store8(at(c, 8), c01)
@@ -168,14 +169,13 @@ func tile4x8(c, a, b unsafe.Pointer, k, ldc, ars, acs, ldb int, acc bool) {
 	}
 	a1, a2, a3 := at(a, ars), at(a, 2*ars), at(a, 3*ars)
 	acs, ldb = 4*acs, 4*ldb
-	for ; k > 0; k-- {
-		b0 := load8(b)
-		c0 = splat8(a).MulAdd(b0, c0)
-		c1 = splat8(a1).MulAdd(b0, c1)
-		c2 = splat8(a2).MulAdd(b0, c2)
-		c3 = splat8(a3).MulAdd(b0, c3)
-		a, a1, a2, a3 = unsafe.Add(a, acs), unsafe.Add(a1, acs), unsafe.Add(a2, acs), unsafe.Add(a3, acs)
-		b = unsafe.Add(b, ldb)
+	for ao, bo := 0, 0; k > 0; k-- {
+		b0 := load8(unsafe.Add(b, bo))
+		c0 = splat8(unsafe.Add(a, ao)).MulAdd(b0, c0)
+		c1 = splat8(unsafe.Add(a1, ao)).MulAdd(b0, c1)
+		c2 = splat8(unsafe.Add(a2, ao)).MulAdd(b0, c2)
+		c3 = splat8(unsafe.Add(a3, ao)).MulAdd(b0, c3)
+		ao, bo = ao+acs, bo+ldb
 	}
 	store8(c, c0)
 	store8(at(c, ldc), c1)
