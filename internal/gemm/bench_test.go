@@ -63,3 +63,18 @@ func BenchmarkPacked(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkDirect(b *testing.B) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, s := range [][3]int{{32, 512, 32}, {32, 32, 512}, {4, 32, 256}, {1, 64, 32}} {
+		b.Run(fmt.Sprintf("%dx%dx%d", s[0], s[1], s[2]), func(b *testing.B) {
+			m, n, k := s[0], s[1], s[2]
+			x, y, c := randoms(r, m*k), randoms(r, n*k), make([]float32, m*n)
+			start := cpuTime()
+			for b.Loop() {
+				Direct(View{c, n}, x, k, 1, View{y, n}, m, n, k, false)
+			}
+			b.ReportMetric(2*float64(m*n*k)*float64(b.N)/float64(cpuTime()-start), "GFLOP/s-core")
+		})
+	}
+}

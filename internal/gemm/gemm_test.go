@@ -184,6 +184,48 @@ func TestPackedIsTheSame(t *testing.T) {
 	}
 }
 
+func TestDirect(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	for _, kn := range kernels {
+		withKernel(t, kn)
+		for range 60 {
+			m, n, k := 1+r.IntN(40), 8*(1+r.IntN(10)), 1+r.IntN(60)
+			a, b, c := randoms(r, m*k), randoms(r, n*k), randoms(r, m*n)
+			row, col := k, 1
+			if r.IntN(2) == 0 {
+				row, col = 1, m
+			}
+			for _, acc := range []bool{true, false} {
+				want, pieces := append([]float32(nil), c...), append([]float32(nil), c...)
+				for i := range m {
+					for j := range n {
+						s := want[i*n+j]
+						if !acc {
+							s = 0
+						}
+						for p := range k {
+							if kn.name == "portable" {
+								s += a[i*row+p*col] * b[p*n+j]
+							} else {
+								s = fma(a[i*row+p*col], b[p*n+j], s)
+							}
+						}
+						want[i*n+j] = s
+					}
+				}
+				cut := r.IntN(k + 1)
+				Direct(View{pieces, n}, a, row, col, View{b, n}, m, n, cut, acc)
+				if cut < k {
+					Direct(View{pieces, n}, a[cut*col:], row, col, View{b[cut*n:], n}, m, n, k-cut, true)
+				}
+				if !equal(pieces, want) {
+					t.Fatalf("%s m %d n %d k %d cut %d acc %v: differs", kn.name, m, n, k, cut, acc)
+				}
+			}
+		}
+	}
+}
+
 func equal(a, b []float32) bool {
 	for i := range a {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {

@@ -122,9 +122,9 @@ func (p *product) columns(kn *kernel, s *scratch, i0, i1, j0, j1 int) {
 	direct := p.b.col == 1 && i1-i0 <= 2*kn.rows && p.packed == nil
 	for q := 0; q < p.k; q += BlockK {
 		k := min(BlockK, p.k-q)
-		t.k, t.add = k, 0
+		t.k, t.add = k, dropped
 		if q > 0 || p.acc {
-			t.add = 1
+			t.add = added
 		}
 		for j := j0; j < j1 && p.packed == nil; j += panel {
 			if cols := min(panel, j1-j); !direct || cols < panel {
@@ -176,12 +176,12 @@ func (p *product) tile(kn *kernel, s *scratch, i, j, cols, width int) {
 		return
 	}
 	add := t.add
-	t.c, t.ldc, t.add = unsafe.Pointer(&s.out[0]), uintptr(width)*4, 0
+	t.c, t.ldc, t.add = unsafe.Pointer(&s.out[0]), uintptr(width)*4, dropped
 	kn.run(t)
 	t.add = add
 	for r := range t.rows {
 		dst, sum := p.c.data[(i+r)*p.c.row+j:][:cols], s.out[r*width:][:cols]
-		if add == 0 {
+		if add == dropped {
 			copy(dst, sum)
 			continue
 		}

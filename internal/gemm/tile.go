@@ -13,8 +13,14 @@ type tile struct {
 	k       int     // at least 1
 	rows    int     // 1 … kernel.rows
 	vecs    int     // 1 or 2 vectors of columns
-	add     int     // 0: C is overwritten; 1: the sum is added to C
+	add     int     // what becomes of the old C: dropped, added or continued
 }
+
+const (
+	dropped   = 0 // the sum from zero is stored
+	added     = 1 // the sum from zero is added to C
+	continued = 2 // the sum goes on from C
+)
 
 // kernel is the innermost code for one kind of CPU.
 type kernel struct {
@@ -51,7 +57,11 @@ func Kernel() string { return active.name }
 func runPortable(t *tile) {
 	for v := range t.vecs {
 		for r := range t.rows {
+			c := (*[4]float32)(unsafe.Add(t.c, uintptr(r)*t.ldc+uintptr(v)*16))
 			var s0, s1, s2, s3 float32
+			if t.add == continued {
+				s0, s1, s2, s3 = c[0], c[1], c[2], c[3]
+			}
 			a, b := uintptr(r)*t.row, uintptr(v)*16
 			for range t.k {
 				x, y := *(*float32)(unsafe.Add(t.a, a)), (*[4]float32)(unsafe.Add(t.b, b))
@@ -61,8 +71,7 @@ func runPortable(t *tile) {
 				s3 += x * y[3]
 				a, b = a+t.col, b+t.step
 			}
-			c := (*[4]float32)(unsafe.Add(t.c, uintptr(r)*t.ldc+uintptr(v)*16))
-			if t.add != 0 {
+			if t.add == added {
 				s0, s1, s2, s3 = s0+c[0], s1+c[1], s2+c[2], s3+c[3]
 			}
 			*c = [4]float32{s0, s1, s2, s3}

@@ -42,7 +42,7 @@ func generate() []byte {
 
 // write emits one function. Registers: SI C, R12 row of C in bytes, AX rows 0-3
 // of A, BX rows 4-7, R8 and R9 one and three rows of A, R10 step of A along k,
-// CX B, R11 step of B along k, DX terms left, R13 whether to add to C.
+// CX B, R11 step of B along k, DX terms left, R13 what to do with C.
 func (s isa) write(b *bytes.Buffer) {
 	p := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
 	p("\n// func tile%s(t *tile)\nTEXT ·tile%s(SB), NOSPLIT, $0-8", s.name, s.name)
@@ -72,6 +72,7 @@ func (s isa) tile(p func(string, ...any), rows, vecs int) {
 	acc := func(r, v int) string { return fmt.Sprintf("%s%d", s.reg, r*vecs+v) }
 	col := func(v int) string { return fmt.Sprintf("%s%d", s.reg, s.spare+v) }
 	p("\ntile%s:", label)
+	p("\tCMPQ R13, $2\n\tJEQ from%s", label)
 	for r := range rows {
 		for v := range vecs {
 			if s.reg == "Z" {
@@ -79,6 +80,16 @@ func (s isa) tile(p func(string, ...any), rows, vecs int) {
 			} else {
 				p("\tVXORPS %s, %s, %s", acc(r, v), acc(r, v), acc(r, v))
 			}
+		}
+	}
+	p("\tJMP loop%s", label)
+	p("\nfrom%s:\n\tMOVQ SI, DI", label)
+	for r := range rows {
+		for v := range vecs {
+			p("\tVMOVUPS %d(DI), %s", v*s.bytes, acc(r, v))
+		}
+		if r < rows-1 {
+			p("\tADDQ R12, DI")
 		}
 	}
 	p("\nloop%s:", label)
@@ -97,7 +108,7 @@ func (s isa) tile(p func(string, ...any), rows, vecs int) {
 		p("\tADDQ R10, BX")
 	}
 	p("\tDECQ DX\n\tJNZ loop%s", label)
-	p("\tTESTQ R13, R13\n\tJEQ store%s", label)
+	p("\tCMPQ R13, $1\n\tJNE store%s", label)
 	p("\tMOVQ SI, DI")
 	for r := range rows {
 		for v := range vecs {
