@@ -1,0 +1,229 @@
+package train
+
+import (
+	"log/slog"
+	"slices"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/recipe"
+	"searchloop/internal/table"
+	"searchloop/rollout/trajectory"
+)
+
+// epoch is a judged rollouts dataset as GRPO sees it.
+type epoch struct {
+	rows    []*Sequence // trained on, in the file's order; Group is set
+	groups  int         // that these rows are of
+	stats   *Stats
+	refused []refusedRow
+}
+
+// refusedRow is one line of the rejects.
+type refusedRow struct {
+	row    int64 // 1-based
+	id     string
+	reason *Refusal
+}
+
+// epochReader is what decides over rows.
+type epochReader struct {
+	rollouts, judged string
+	check            Checker
+	images           *Pictures
+	settings         recipe.GRPO
+	log              *slog.Logger
+}
+
+// judgement is what is kept of a trajectory.Judged.
+type judgement struct {
+	reward float64
+	scored bool
+	used   bool
+}
+
+// read joins the datasets, refuses rows by name, and forms the advantages.
+func (e *epochReader) read() (*epoch, error) {
+	out := &epoch{stats: newStats()}
+	judgements, err := e.judgements(out.stats)
+	if err != nil {
+		return nil, err
+	}
+	var rows []*Sequence // parallel to outcomes; nil for rows that cannot be trained on
+	var outcomes []Outcome
+	seen := map[string]bool{}
+	policies := map[string]bool{}
+	n := int64(0)
+	for row, err := range table.ReadDataset[trajectory.Row](e.rollouts) {
+		if err != nil {
+			return nil, err
+		}
+		n++
+		policies[row.Policy] = true
+		s, o, refusal := e.one(&row, judgements, seen, out.stats)
+		if refusal != nil {
+			out.refused = append(out.refused, refusedRow{n, row.ID, refusal})
+			out.stats.Refused[refusal.Reason]++
+		}
+		rows, outcomes = append(rows, s), append(outcomes, o)
+	}
+	if err := e.warn(out.stats, judgements, policies); err != nil {
+		return nil, err
+	}
+	a, err := Estimate(outcomes, e.settings.Advantage, e.settings.AdvantageEps)
+	if err != nil {
+		return nil, err
+	}
+	out.choose(rows, outcomes, a, e.settings.KL != 0 || e.settings.Entropy != 0)
+	return out, nil
+}
+
+func (e *epochReader) judgements(stats *Stats) (map[string]*judgement, error) {
+	judgements := map[string]*judgement{}
+	for j, err := range table.ReadDataset[trajectory.Judged](e.judged) {
+		if err != nil {
+			return nil, err
+		}
+		if judgements[j.ID] != nil {
+			return nil, fail.New(fail.BadInput, "read judgements", e.judged, "id %s is given twice", j.ID)
+		}
+		judgements[j.ID] = &judgement{reward: j.Reward, scored: j.Scored}
+		stats.judged(&j)
+	}
+	return judgements, nil
+}
+
+// one decides what becomes of a row.
+func (e *epochReader) one(row *trajectory.Row, judgements map[string]*judgement, seen map[string]bool, stats *Stats) (*Sequence, Outcome, *Refusal) {
+	stats.row(row)
+	o := Outcome{Group: row.Group, Treat: Exclude}
+	if seen[row.ID] {
+		return nil, o, refuse(Duplicate, "")
+	}
+	seen[row.ID] = true
+	j := judgements[row.ID]
+	if j == nil {
+		return nil, o, refuse(NoJudgement, "")
+	}
+	j.used = true
+	switch row.Status {
+	case trajectory.OK:
+	case trajectory.Failed:
+		return nil, o, nil // counted by status
+	case trajectory.Truncated:
+		if e.settings.Truncated == "drop" {
+			stats.TruncatedDropped++
+			return nil, o, nil
+		}
+	default:
+		return nil, o, refuse(BadStatus, "%q", row.Status)
+	}
+	if !j.scored {
+		stats.Unscored++
+		return nil, o, nil
+	}
+	switch {
+	case row.Group == "":
+		return nil, o, refuse(NoGroup, "")
+	case j.reward-j.reward != 0:
+		return nil, o, refuse(BadReward, "%g", j.reward)
+	}
+	s, refusal := e.check.Row(row)
+	if refusal != nil {
+		return nil, o, refusal
+	}
+	for k, im := range s.Images {
+		if err := e.images.check(im, e.check.PatchDim); err != nil {
+			return nil, o, refuse(NoImage, "image %d: %v", k, err)
+		}
+	}
+	s.Reward = j.reward
+	o.Reward, o.Treat = j.reward, Keep
+	return s, o, nil
+}
+
+func (e *epochReader) warn(stats *Stats, judgements map[string]*judgement, policies map[string]bool) error {
+	for _, j := range judgements {
+		if !j.used {
+			stats.JudgedOnly++
+		}
+	}
+	if stats.Rows == 0 {
+		return fail.New(fail.BadInput, "read rollouts", e.rollouts, "the dataset has no rows")
+	}
+	if stats.Refused[NoJudgement] == stats.Rows {
+		return fail.WithHint(fail.New(fail.BadInput, "join judgements", e.judged, "none of its rows belongs to a row of %s", e.rollouts), "run judge on these rollouts")
+	}
+	if stats.JudgedOnly > 0 {
+		e.log.Warn("judgements without a rollout", "judged", e.judged, "rows", stats.JudgedOnly)
+	}
+	if len(policies) > 1 {
+		e.log.Warn("the rollouts are of several policies; ratios are formed with the log-probs each of them gave", "policies", len(policies))
+	}
+	return nil
+}
+
+// choose keeps the rows that have something to teach. A group of equal rewards
+// has advantages of exactly 0: unless KL or entropy act on it, its gradient is 0
+// and it is left out, of the denominators too (DAPO's filter).
+func (e *epoch) choose(rows []*Sequence, outcomes []Outcome, a *Advantages, keepEqual bool) {
+	st := e.stats
+	number := make([]int, len(a.Groups)) // 1 + index among the groups trained on
+	for i, s := range rows {
+		if outcomes[i].Treat == Keep {
+			st.Reward.add(outcomes[i].Reward)
+		}
+		if s == nil || !a.Trained[i] {
+			continue
+		}
+		g := a.Group[i]
+		if a.Groups[g].Equal && !keepEqual {
+			st.EqualDropped++
+			continue
+		}
+		if number[g] == 0 {
+			e.groups++
+			number[g] = e.groups
+		}
+		s.Advantage, s.Group = a.Values[i], number[g]-1
+		st.Advantage.add(s.Advantage)
+		st.TrainedTokens.add(float64(s.Trained))
+		e.rows = append(e.rows, s)
+	}
+	st.TrainedRows = int64(len(e.rows))
+	for _, g := range a.Groups {
+		if g.Dropped {
+			continue
+		}
+		st.Groups++
+		if g.Single {
+			st.SingleGroups++
+		}
+		if g.Equal {
+			st.EqualGroups++
+		}
+	}
+}
+
+// plan distributes the groups over updates, anew in every pass, and packs each.
+// Groups stay whole, so that the advantages of an update sum to about 0. With
+// fewer groups than updates there are as many updates as groups.
+func (e *epoch) plan(seed uint64, g recipe.GRPO) []Step {
+	members := make([][]int, e.groups)
+	for i, s := range e.rows {
+		members[s.Group] = append(members[s.Group], i)
+	}
+	updates := min(max(g.Updates, 1), e.groups)
+	var steps []Step
+	for pass := range max(g.Passes, 1) {
+		order := shuffled(e.groups, seed, pass)
+		for u := range updates {
+			var rows []int
+			for _, k := range order[u*e.groups/updates : (u+1)*e.groups/updates] {
+				rows = append(rows, members[k]...)
+			}
+			slices.Sort(rows)
+			steps = append(steps, Step{Pass: pass, Packs: pack(e.rows, rows, g.PackTokens)})
+		}
+	}
+	return steps
+}

@@ -1,0 +1,305 @@
+package train
+
+import (
+	"context"
+	"path/filepath"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/job"
+	"searchloop/internal/recipe"
+	"searchloop/rollout/trajectory"
+)
+
+// GRPOOptions are the places of a policy update.
+type GRPOOptions struct {
+	Policy    string   // the policy that made the rollouts
+	Reference string   // what KL is measured to; not read when grpo.kl is 0
+	Rollouts  string   // trajectory.Row
+	Judged    string   // trajectory.Judged of them
+	Images    []string // image stores
+	Out       string
+}
+
+// Ways to old log-probs, as recipes write them.
+const (
+	Bypass    = "bypass"    // as sampled
+	Recompute = "recompute" // by this program, before the first update
+)
+
+// GRPO updates a policy from one judged rollouts dataset (arXiv 2402.03300):
+// advantages by group, a few optimizer steps of the clipped loss, a new
+// checkpoint. Old and reference log-probs are fixed once, before the first
+// update, and kept beside the training state.
+//
+// When the policy is itself a checkpoint of GRPO, its optimizer's moments go on:
+// the epochs of a loop are one optimization.
+func GRPO(ctx context.Context, r *job.Run, o GRPOOptions) error { return grpo(ctx, r, o, qwenKit) }
+
+func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) error {
+	rec, err := r.Recipe()
+	if err != nil {
+		return err
+	}
+	g := rec.GRPO
+	loss, err := NewLoss(g)
+	if err != nil {
+		return err
+	}
+	if err := checkGRPO(g); err != nil {
+		return err
+	}
+	if g.KL == 0 {
+		o.Reference = ""
+	}
+	inputs := map[string]string{"rollouts": o.Rollouts, "judged": o.Judged}
+	if err := policyInputs(inputs, "policy", o.Policy); err != nil {
+		return err
+	}
+	if o.Reference != "" {
+		if err := policyInputs(inputs, "reference", o.Reference); err != nil {
+			return err
+		}
+	} else if g.KL != 0 {
+		return fail.New(fail.Usage, "grpo", "", "grpo.kl is %g: --reference is needed", g.KL)
+	}
+	d, part, err := folder(r, job.Spec{Dir: o.Out, Inputs: inputs, Params: struct {
+		Job  string
+		Seed uint64
+		GRPO recipe.GRPO
+	}{"grpo", rec.Seed, g}})
+	if err != nil || part == nil {
+		return err
+	}
+	defer part.Discard()
+	u := &update{run: r, d: d, o: o, kit: k, settings: g}
+	if err := u.read(); err != nil {
+		return err
+	}
+	if err := u.score(ctx, loss); err != nil {
+		return err
+	}
+	t, err := newRun(r, d, "grpo", g.Optimizer, u.policy, u.rows, u.plan(rec.Seed, g), g.PackTokens, g.SaveSteps, u.images, u.goal)
+	if err != nil {
+		return err
+	}
+	if err := u.carry(t); err != nil {
+		return err
+	}
+	if err := t.train(ctx, r); err != nil {
+		return err
+	}
+	meta := Meta{Kind: "grpo", Steps: t.done, Rows: int64(len(u.rows)), Refused: int64(len(u.refused)), Skipped: t.opt.Skipped}
+	r.Result(meta)
+	return publish(d, d.Dir(), o.Policy, u.policy, u.stats, u.refused, o.Rollouts, meta)
+}
+
+// checkGRPO refuses settings before anything is read.
+func checkGRPO(g recipe.GRPO) error {
+	if _, err := NewDenominator(g.Aggregation); err != nil {
+		return err
+	}
+	if _, err := NewSchedule(g.Optimizer, 1); err != nil {
+		return err
+	}
+	if _, err := NewAdamW(g.Optimizer, nil); err != nil {
+		return err
+	}
+	if _, err := Estimate(nil, g.Advantage, g.AdvantageEps); err != nil {
+		return err
+	}
+	bad := func(key, format string, args ...any) error {
+		return fail.New(fail.Usage, "grpo."+key, "", format, args...)
+	}
+	switch {
+	case g.OldLogprobs != Bypass && g.OldLogprobs != Recompute:
+		return bad("old_logprobs", "%q: want %s or %s", g.OldLogprobs, Bypass, Recompute)
+	case g.Truncated != "keep" && g.Truncated != "drop":
+		return bad("truncated", "%q: want keep or drop", g.Truncated)
+	case g.Updates < 1:
+		return bad("updates", "%d: want 1 or more", g.Updates)
+	case g.Passes < 1:
+		return bad("passes", "%d: want 1 or more", g.Passes)
+	case g.PackTokens < 1:
+		return bad("pack_tokens", "%d: want 1 or more", g.PackTokens)
+	case !(g.AdvantageEps >= 0):
+		return bad("advantage_eps", "%g: want 0 or more", g.AdvantageEps)
+	}
+	return nil
+}
+
+// update is one GRPO job between its flags and its checkpoint.
+type update struct {
+	run      *job.Run
+	d        *job.Dataset
+	o        GRPOOptions
+	kit      kit
+	settings recipe.GRPO
+
+	policy Policy
+	images *Pictures
+	*epoch
+	goal *improvement
+}
+
+// read loads the policy and the rows.
+func (u *update) read() error {
+	if err := verifyPolicy(u.o.Policy); err != nil {
+		return err
+	}
+	var err error
+	if u.policy, err = u.kit.load(u.o.Policy, u.settings.FreezeVision); err != nil {
+		return err
+	}
+	_, known, err := u.kit.renderer(u.o.Policy)
+	if err != nil {
+		return err
+	}
+	read, err := u.kit.pictures(u.o.Policy)
+	if err != nil {
+		return err
+	}
+	u.images = OpenPictures(read, u.o.Images...)
+	e := epochReader{
+		rollouts: u.o.Rollouts, judged: u.o.Judged, images: u.images, settings: u.settings, log: u.run.Log,
+		check: Checker{Traits: u.policy.Traits(), Known: known, Budget: u.settings.PackTokens, Recompute: u.settings.OldLogprobs == Recompute},
+	}
+	if u.epoch, err = e.read(); err != nil {
+		return err
+	}
+	return u.report()
+}
+
+// report says what became of the rows, and stops when there is none.
+func (u *update) report() error {
+	s := u.stats
+	log := u.run.Log
+	warnRefused(log, s)
+	if n := s.Status[trajectory.Failed] + s.Unscored; n > 0 {
+		log.Info("rows without a reward left out", "failed", s.Status[trajectory.Failed], "unscored", s.Unscored, "of", s.Rows)
+	}
+	if s.SingleGroups > 0 {
+		log.Warn("groups of one row have no advantage", "groups", s.SingleGroups, "of", s.Groups)
+	}
+	if s.Groups > 0 && float64(s.EqualGroups) > .9*float64(s.Groups) {
+		log.Warn("in nearly all groups every reward is the same: there is little to learn from", "groups", s.EqualGroups, "of", s.Groups, "reward", short(s.Reward.mean()))
+	}
+	if s.Groups == 0 {
+		e := fail.New(fail.BadInput, "grpo", u.o.Rollouts, "none of %d rows can be trained on: %d refused, %d failed, %d without a reward, %d truncated",
+			s.Rows, len(u.refused), s.Status[trajectory.Failed], s.Unscored, s.TruncatedDropped)
+		e.Hint = firstRefusal(u.refused)
+		return e
+	}
+	log.Info("rows to train on", "rows", s.TrainedRows, "of", s.Rows, "groups", u.groups, "left_out_equal", s.EqualDropped,
+		"reward", short(s.Reward.mean()), "tokens", int64(s.Tokens.sum))
+	return nil
+}
+
+// score fixes old and reference log-probs.
+func (u *update) score(ctx context.Context, loss *Loss) error {
+	u.goal = &improvement{loss: loss, mode: u.settings.Aggregation, maxMismatch: u.settings.MaxMismatch}
+	if u.settings.OldLogprobs == Recompute {
+		old, err := u.logprobs(ctx, "old", func() (Policy, error) { return u.policy, nil })
+		if err != nil {
+			return err
+		}
+		for i, s := range u.rows {
+			s.Old = old[i]
+			if s.Sampled != nil {
+				u.goal.mismatch.Add(s.Old, s.Sampled)
+			}
+		}
+		if err := u.goal.mismatch.check(u.settings.MaxMismatch); err != nil {
+			return err
+		}
+	} else {
+		u.goal.measure = true
+		for _, s := range u.rows {
+			s.Old = s.Sampled
+		}
+	}
+	if loss.KL == 0 {
+		return nil
+	}
+	ref, err := u.logprobs(ctx, "reference", u.reference)
+	if err != nil {
+		return err
+	}
+	for i, s := range u.rows {
+		s.Ref = ref[i]
+	}
+	return nil
+}
+
+// reference is the reference policy; the policy itself when both have the same
+// weights.
+func (u *update) reference() (Policy, error) {
+	if err := verifyPolicy(u.o.Reference); err != nil {
+		return nil, err
+	}
+	a, err := WeightsDigest(u.o.Policy)
+	if err != nil {
+		return nil, err
+	}
+	b, err := WeightsDigest(u.o.Reference)
+	if err != nil {
+		return nil, err
+	}
+	if a == b {
+		return u.policy, nil
+	}
+	ref, err := u.kit.load(u.o.Reference, true)
+	if err != nil {
+		return nil, err
+	}
+	if x, y := ref.Traits(), u.policy.Traits(); x.Vocab != y.Vocab || x.PatchDim != y.PatchDim || x.ImagePad != y.ImagePad {
+		return nil, fail.New(fail.BadInput, "load reference", u.o.Reference, "its vocabulary (%d) or images differ from the policy's (%d)", x.Vocab, y.Vocab)
+	}
+	return ref, nil
+}
+
+func (u *update) logprobs(ctx context.Context, name string, policy func() (Policy, error)) ([][]float32, error) {
+	p := u.run.Progress(name+" log-probs", int64(len(u.rows)))
+	defer p.Done()
+	s := scorer{
+		what: name + " log-probs", path: filepath.Join(u.d.Dir(), workName, name+"-logprobs.journal"), header: u.d.Digest(),
+		policy: policy, images: u.images, budget: u.settings.PackTokens, stopping: u.run.Stopping(),
+		kept: p.Skip, note: func(n int64) { p.Add(n, 0) },
+	}
+	return s.scores(ctx, u.rows)
+}
+
+// carry continues the optimizer of the policy's own training, and its float32
+// weights when the policy was saved in a narrower type: an epoch's steps may be
+// smaller than what that type can hold.
+func (u *update) carry(t *run) error {
+	dir := filepath.Join(u.o.Policy, StateDir)
+	c, err := readCursor(dir)
+	if err != nil || c.Kind != "grpo" {
+		return nil
+	}
+	f, err := c.open(dir, t.params)
+	if err != nil {
+		u.run.Log.Warn("the optimizer starts anew", "because", err)
+		return nil
+	}
+	defer f.Close()
+	for _, p := range t.params {
+		master, err := f.Float32("weight." + p.Name)
+		if err != nil {
+			return err
+		}
+		for i, w := range p.W {
+			// bfloat16 keeps 8 bits.
+			if d := master[i] - w; d > max(w, -w)/128 || -d > max(w, -w)/128 {
+				u.run.Log.Warn("the optimizer starts anew", "because", "the training state is not of these weights", "tensor", p.Name)
+				return nil
+			}
+		}
+	}
+	if err := c.read(f, t.params, t.opt, true); err != nil {
+		return err
+	}
+	t.opt.Skipped = 0
+	u.run.Log.Info("continuing the policy's optimizer", "updates", c.Updates)
+	return nil
+}

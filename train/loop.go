@@ -1,0 +1,191 @@
+package train
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/fault"
+	"searchloop/internal/job"
+)
+
+// objective is what an optimizer batch is trained for. The loop calls begin,
+// then slopes for every pack, then finish.
+type objective interface {
+	// begin sees all rows of the batch before its first pass, for denominators.
+	begin(rows []*Sequence)
+	// slopes sets, for every trained token of the pack, d(loss)/d(log-prob) and
+	// d(loss)/d(entropy), divided by what the whole batch is divided by.
+	slopes(rows []*Sequence, logp, entropy, dlogp, dentropy []float32)
+	// finish fills in the step's line. An error stops the run before the update.
+	finish(step int64, line *Line) error
+}
+
+// run is a training run: a plan and what carries it out.
+type run struct {
+	kind, identity, dir string
+	policy              Policy
+	params              []Param
+	opt                 *AdamW
+	schedule            Schedule
+	rows                []*Sequence
+	steps               []Step
+	budget              int // tokens of a pack, for the fill
+	images              *Pictures
+	goal                objective
+	saveEvery           int
+	log                 *slog.Logger
+	stopping            <-chan struct{}
+	note                func(line *Line, took time.Duration) // after every step
+
+	done    int64
+	saved   int64 // step of the state on disk; -1 before there is one
+	inARow  int64
+	pack    packed
+	dl, de  []float32
+	batch   []*Sequence
+	metrics *metricsLog
+}
+
+// mostSkipped steps in a row without an update are no accident any more.
+const mostSkipped = 10
+
+func (r *run) stateDir() string { return filepath.Join(r.dir, StateDir) }
+
+// train carries out the steps that are not done yet and leaves the state of the
+// last one. When it is told to stop it ends the present step, saves and returns
+// fail.Interrupted.
+func (r *run) train(ctx context.Context, j *job.Run) error {
+	size := int64(0)
+	r.saved = -1
+	c, why, err := resume(r.stateDir(), filepath.Join(r.dir, MetricsName), r.identity, r.params, r.opt)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		r.done, r.inARow, size = c.Step, c.InARow, c.Metrics
+		r.saved = c.Step
+		r.log.Info("continuing", "step", c.Step, "of", len(r.steps))
+	} else if why != "" {
+		r.log.Warn("starting from the beginning", "because", why)
+	}
+	if r.metrics, err = openMetrics(r.dir, size); err != nil {
+		return err
+	}
+	defer r.metrics.close()
+	end, err := r.watch(j)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for r.done < int64(len(r.steps)) {
+		select {
+		case <-r.stopping:
+			if err := r.save(); err != nil {
+				return err
+			}
+			return fail.New(fail.Interrupted, r.kind, r.dir, "stopped after step %d of %d; run again to continue", r.done, len(r.steps))
+		default:
+		}
+		if err := r.step(ctx); err != nil {
+			return err
+		}
+		if r.saveEvery > 0 && r.done%int64(r.saveEvery) == 0 {
+			if err := r.save(); err != nil {
+				return err
+			}
+		}
+	}
+	return r.save()
+}
+
+// save makes the present step the state on disk, unless it is.
+func (r *run) save() error {
+	if r.saved == r.done {
+		return nil
+	}
+	r.saved = r.done
+	if err := r.metrics.sync(); err != nil {
+		return err
+	}
+	return writeState(r.stateDir(), Cursor{
+		Kind: r.kind, Run: r.identity, Step: r.done, Steps: int64(len(r.steps)), InARow: r.inARow, Metrics: r.metrics.size,
+	}, r.params, r.opt)
+}
+
+// step is one optimizer batch.
+func (r *run) step(ctx context.Context) error {
+	began := time.Now()
+	plan := r.steps[r.done]
+	line := &Line{Step: r.done + 1, Steps: int64(len(r.steps)), Pass: plan.Pass, Packs: len(plan.Packs), LR: Number(r.schedule.At(r.done))}
+	r.batch = r.batch[:0]
+	for _, p := range plan.Packs {
+		for _, i := range p {
+			r.batch = append(r.batch, r.rows[i])
+			line.Rows++
+			line.Tokens += int64(len(r.rows[i].Tokens))
+			line.Trained += int64(r.rows[i].Trained)
+		}
+	}
+	line.Fill = Number(float64(line.Tokens) / float64(r.budget*len(plan.Packs)))
+	r.policy.ZeroGrad()
+	r.goal.begin(r.batch)
+	rest := r.batch
+	for _, p := range plan.Packs {
+		if err := ctx.Err(); err != nil {
+			return fail.Wrap(fail.Interrupted, r.kind, r.dir, err)
+		}
+		if err := r.backward(rest[:len(p)]); err != nil {
+			return err
+		}
+		rest = rest[len(p):]
+	}
+	if err := r.goal.finish(r.done, line); err != nil {
+		return err
+	}
+	norm, ok := r.opt.Step(float64(line.LR))
+	line.GradNorm, line.Skipped = Number(norm), !ok
+	r.done++
+	if r.inARow++; ok {
+		r.inARow = 0
+	}
+	if err := r.metrics.add(line); err != nil {
+		return err
+	}
+	if err := fault.Point("train.step"); err != nil {
+		return fail.Wrap(fail.Disk, r.kind, r.dir, err)
+	}
+	if r.inARow >= mostSkipped {
+		return fail.WithHint(fail.New(fail.Bound, r.kind, r.dir, "step %d: the gradient was not finite for %d steps in a row", r.done, r.inARow),
+			"lower optimizer.lr, or look at the rows of this batch")
+	}
+	r.note(line, time.Since(began))
+	return nil
+}
+
+// backward adds one pack's gradient.
+func (r *run) backward(rows []*Sequence) error {
+	p := &r.pack
+	if err := p.assemble(r.policy, r.images, rows); err != nil {
+		return err
+	}
+	pass, err := r.policy.Forward(&p.batch)
+	if err != nil {
+		return err
+	}
+	defer pass.Release()
+	logp, entropy := pass.Score(p.rows, p.targets, p.temperature)
+	r.dl, r.de = sized(r.dl, len(logp)), sized(r.de, len(logp))
+	r.goal.slopes(rows, logp, entropy, r.dl, r.de)
+	pass.Backward(p.rows, p.targets, p.temperature, r.dl, r.de)
+	return nil
+}
+
+func sized(x []float32, n int) []float32 {
+	if cap(x) < n {
+		return make([]float32, n)
+	}
+	return x[:n]
+}

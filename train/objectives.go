@@ -1,0 +1,137 @@
+package train
+
+import (
+	"math"
+
+	"searchloop/internal/fail"
+)
+
+// imitation is SFT: the mean of -log-prob over all trained tokens of the batch.
+type imitation struct {
+	tokens        int64
+	loss, entropy float64
+}
+
+func (g *imitation) begin(rows []*Sequence) {
+	*g = imitation{}
+	for _, s := range rows {
+		g.tokens += int64(s.Trained)
+	}
+}
+
+func (g *imitation) slopes(_ []*Sequence, logp, entropy, dlogp, dentropy []float32) {
+	w := 1 / float64(g.tokens)
+	for i := range logp {
+		g.loss -= w * float64(logp[i])
+		g.entropy += w * float64(entropy[i])
+		dlogp[i], dentropy[i] = float32(-w), 0
+	}
+}
+
+func (g *imitation) finish(_ int64, line *Line) error {
+	line.Loss, line.Entropy = Number(g.loss), Number(g.entropy)
+	return nil
+}
+
+// improvement is GRPO's objective.
+type improvement struct {
+	loss        *Loss
+	mode        string
+	maxMismatch float64 // 0 = no bound
+	// measure compares with the sampled log-probs during the first step, for rows
+	// whose old log-probs are the sampled ones; otherwise mismatch is given.
+	measure  bool
+	mismatch Mismatch
+
+	over  Denominator
+	tally Tally
+	rows  []*Sequence
+}
+
+func (g *improvement) begin(rows []*Sequence) {
+	g.over, g.tally, g.rows = Denominator{Mode: g.mode}, Tally{}, rows
+	for _, s := range rows {
+		g.over.Count(s.Trained)
+	}
+}
+
+func (g *improvement) slopes(rows []*Sequence, logp, entropy, dlogp, dentropy []float32) {
+	at := 0
+	for _, s := range rows {
+		to := at + s.Trained
+		c := Columns{New: logp[at:to], Old: s.Old, Sampled: s.Sampled, Ref: s.Ref, Entropy: entropy[at:to]}
+		g.loss.Row(c, s.Advantage, g.over.Weight(s.Trained), dlogp[at:to], dentropy[at:to], &g.tally)
+		if g.measure && s.Sampled != nil {
+			g.mismatch.Add(c.New, s.Sampled)
+		}
+		at = to
+	}
+}
+
+func (g *improvement) finish(step int64, line *Line) error {
+	t, n := &g.tally, float64(g.tally.Tokens)
+	line.Loss, line.Entropy = Number(t.Loss), Number(t.per(t.Entropy))
+	u := &Update{
+		PolicyLoss: Number(t.Policy), KLLoss: Number(t.KLTerm), KL: Number(t.per(t.KL)),
+		RatioMean: Number(t.per(t.Ratio)), RatioMin: Number(t.RatioMin), RatioMax: Number(t.RatioMax),
+		ClipHigh: Number(t.per(float64(t.High))), ClipLow: Number(t.per(float64(t.Low))), ClipDual: Number(t.per(float64(t.Dual))),
+		PPOKL: Number(t.per(t.PPOKL)), TrainedMean: Number(n / float64(max(g.over.Rows, 1))),
+	}
+	var a, r moments
+	for _, s := range g.rows {
+		a.add(s.Advantage)
+		r.add(s.Reward)
+	}
+	u.AdvantageMean, u.AdvantageMin, u.AdvantageMax = Number(a.mean()), Number(a.min), Number(a.max)
+	u.RewardMean, u.RewardStd = Number(r.mean()), Number(r.std())
+	line.Update = u
+	if step > 0 {
+		return nil
+	}
+	g.measure = false
+	m := g.mismatch
+	u.Mismatch = &m
+	return g.mismatch.check(g.maxMismatch)
+}
+
+// check is the hard stop. Log-probs that differ before anything was trained mean
+// that policy, tokens, masks, temperature or images are not those that were
+// sampled from; training on them goes astray in silence.
+func (m *Mismatch) check(bound float64) error {
+	if bound <= 0 || m.Tokens == 0 || m.AbsMean <= bound {
+		return nil
+	}
+	return fail.WithHint(fail.New(fail.Bound, "compare log-probs", "", "before the first update they differ from the sampled ones by %.4g on average and %.4g at most, over %d tokens; grpo.max_mismatch is %g",
+		m.AbsMean, m.AbsMax, m.Tokens, bound), "were these rollouts made by this policy? About 0 is normal for this server, 0.01 for engines in bfloat16")
+}
+
+// moments are the usual statistics of a column. The zero value is ready.
+type moments struct {
+	n                      float64
+	sum, squares, min, max float64
+}
+
+func (m *moments) add(x float64) {
+	if m.n == 0 {
+		m.min, m.max = x, x
+	}
+	m.n++
+	m.sum += x
+	m.squares += x * x
+	m.min, m.max = min(m.min, x), max(m.max, x)
+}
+
+func (m *moments) mean() float64 {
+	if m.n == 0 {
+		return 0
+	}
+	return m.sum / m.n
+}
+
+// std is unbiased, 0 for fewer than two values.
+func (m *moments) std() float64 {
+	if m.n < 2 {
+		return 0
+	}
+	return math.Sqrt(max(0, (m.squares-m.sum*m.sum/m.n)/(m.n-1)))
+}

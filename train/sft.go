@@ -1,0 +1,168 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"searchloop/internal/fail"
+	"searchloop/internal/job"
+	"searchloop/internal/recipe"
+	"searchloop/rollout/trajectory"
+)
+
+// SFTOptions are the places of a warm start.
+type SFTOptions struct {
+	Policy   string   // trained from
+	Rollouts string   // trajectory.Row: what is imitated
+	Judged   string   // needed by sft.only_correct
+	Images   []string // image stores
+	Out      string
+	// Tools are the schemas that the policy will see in its system message; empty
+	// when the recipe sends none.
+	Tools json.RawMessage
+}
+
+// SFT teaches a policy to write the assistant turns of finished trajectories
+// (cross-entropy, mean over all trained tokens of an optimizer batch), given
+// everything before them.
+func SFT(ctx context.Context, r *job.Run, o SFTOptions) error { return sft(ctx, r, o, qwenKit) }
+
+func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) error {
+	rec, err := r.Recipe()
+	if err != nil {
+		return err
+	}
+	g := rec.SFT
+	if err := checkSFT(g); err != nil {
+		return err
+	}
+	if !g.OnlyCorrect {
+		o.Judged = ""
+	} else if o.Judged == "" {
+		return fail.New(fail.Usage, "sft", "", "sft.only_correct is set: --judged is needed")
+	}
+	inputs := map[string]string{"rollouts": o.Rollouts, "judged": o.Judged}
+	if err := policyInputs(inputs, "policy", o.Policy); err != nil {
+		return err
+	}
+	d, part, err := folder(r, job.Spec{Dir: o.Out, Inputs: inputs, Params: struct {
+		Job   string
+		Seed  uint64
+		SFT   recipe.SFT
+		Tools json.RawMessage `json:",omitempty"`
+	}{"sft", rec.Seed, g, o.Tools}})
+	if err != nil || part == nil {
+		return err
+	}
+	defer part.Discard()
+	s := &school{run: r, o: o, kit: k, settings: g}
+	if err := s.read(); err != nil {
+		return err
+	}
+	t, err := newRun(r, d, "sft", g.Optimizer, s.policy, s.rows, s.plan(rec.Seed, g), g.PackTokens, g.SaveSteps, s.images, new(imitation))
+	if err != nil {
+		return err
+	}
+	if err := t.train(ctx, r); err != nil {
+		return err
+	}
+	meta := Meta{Kind: "sft", Steps: t.done, Rows: int64(len(s.rows)), Refused: int64(len(s.refused)), Skipped: t.opt.Skipped}
+	r.Result(meta)
+	return publish(d, d.Dir(), o.Policy, s.policy, s.stats, s.refused, o.Rollouts, meta)
+}
+
+// checkSFT refuses settings before anything is read.
+func checkSFT(g recipe.SFT) error {
+	if _, err := NewSchedule(g.Optimizer, 1); err != nil {
+		return err
+	}
+	if _, err := NewAdamW(g.Optimizer, nil); err != nil {
+		return err
+	}
+	for _, s := range []struct {
+		key string
+		n   int
+	}{{"epochs", g.Epochs}, {"batch_tokens", g.BatchTokens}, {"pack_tokens", g.PackTokens}} {
+		if s.n < 1 {
+			return fail.New(fail.Usage, "sft."+s.key, "", "%d: want 1 or more", s.n)
+		}
+	}
+	return nil
+}
+
+// school is one SFT job between its flags and its checkpoint.
+type school struct {
+	run      *job.Run
+	o        SFTOptions
+	kit      kit
+	settings recipe.SFT
+
+	policy Policy
+	images *Pictures
+	*lessons
+}
+
+// read loads the policy and renders the trajectories.
+func (s *school) read() error {
+	if err := verifyPolicy(s.o.Policy); err != nil {
+		return err
+	}
+	var err error
+	if s.policy, err = s.kit.load(s.o.Policy, s.settings.FreezeVision); err != nil {
+		return err
+	}
+	render, known, err := s.kit.renderer(s.o.Policy)
+	if err != nil {
+		return err
+	}
+	read, err := s.kit.pictures(s.o.Policy)
+	if err != nil {
+		return err
+	}
+	s.images = OpenPictures(read, s.o.Images...)
+	l := lessonReader{rollouts: s.o.Rollouts, render: render, tools: s.o.Tools, images: s.images,
+		check: Checker{Traits: s.policy.Traits(), Known: known, Budget: s.settings.PackTokens}}
+	if s.settings.OnlyCorrect {
+		if l.correct, err = correctRows(s.o.Judged); err != nil {
+			return err
+		}
+	}
+	if s.lessons, err = l.read(); err != nil {
+		return err
+	}
+	return s.report()
+}
+
+func (s *school) report() error {
+	st, log := s.stats, s.run.Log
+	warnRefused(log, st)
+	if len(s.rows) == 0 {
+		e := fail.New(fail.BadInput, "sft", s.o.Rollouts, "none of %d rows can be learned from: %d refused, %d failed, %d truncated, %d incorrect",
+			st.Rows, len(s.refused), st.Status[trajectory.Failed], st.TruncatedDropped, st.IncorrectDropped)
+		e.Hint = firstRefusal(s.refused)
+		return e
+	}
+	log.Info("rows to learn from", "rows", len(s.rows), "of", st.Rows, "trained_tokens", int64(st.TrainedTokens.sum),
+		"failed", st.Status[trajectory.Failed], "truncated", st.TruncatedDropped, "incorrect", st.IncorrectDropped)
+	return nil
+}
+
+func firstRefusal(refused []refusedRow) string {
+	if len(refused) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("first refusal: row %d (%s): %v", refused[0].row, refused[0].id, refused[0].reason)
+}
+
+// plan shuffles the rows anew in every epoch, cuts them into optimizer batches
+// and packs each.
+func (l *lessons) plan(seed uint64, g recipe.SFT) []Step {
+	var steps []Step
+	for epoch := range g.Epochs {
+		for _, batch := range batches(l.rows, shuffled(len(l.rows), seed, epoch), g.BatchTokens) {
+			steps = append(steps, Step{Pass: epoch, Packs: pack(l.rows, batch, g.PackTokens)})
+		}
+	}
+	return steps
+}
