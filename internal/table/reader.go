@@ -1,7 +1,9 @@
 package table
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -171,6 +173,9 @@ func open(path string) (*file, error) {
 		if info.IsDir() {
 			return errors.New("it is a folder, not a Parquet file")
 		}
+		if err := checkEnd(f, info.Size()); err != nil {
+			return err
+		}
 		out.File, err = parquet.OpenFile(f, info.Size(),
 			parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.ReadBufferSize(64<<10))
 		return err
@@ -180,4 +185,25 @@ func open(path string) (*file, error) {
 		return nil, fail.WithHint(err, "the file is truncated, damaged or no Parquet")
 	}
 	return out, nil
+}
+
+const magic = "PAR1"
+
+// checkEnd refuses a file whose footer cannot be where its last bytes say, before
+// the library reserves memory for it.
+func checkEnd(f io.ReaderAt, size int64) error {
+	if size < 12 {
+		return errors.New("too short for a Parquet file")
+	}
+	var end [8]byte
+	if _, err := f.ReadAt(end[:], size-8); err != nil {
+		return err
+	}
+	if string(end[4:]) != magic {
+		return errors.New("no Parquet footer at its end")
+	}
+	if n := int64(binary.LittleEndian.Uint32(end[:])); n > size-12 {
+		return fmt.Errorf("a footer of %d bytes in a file of %d", n, size)
+	}
+	return nil
 }

@@ -29,6 +29,7 @@ const (
 // close the writer below.
 type Writer[T any] struct {
 	w     *parquet.GenericWriter[T]
+	tail  *tail
 	rows  int64
 	began int64 // size when the row group began
 	err   error
@@ -36,11 +37,23 @@ type Writer[T any] struct {
 
 // NewWriter begins a file on w. T must be a struct; parquet tags name its columns.
 func NewWriter[T any](w io.Writer) *Writer[T] {
-	return &Writer[T]{w: parquet.NewGenericWriter[T](w,
+	options := []parquet.WriterOption{
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}),
 		parquet.CreatedBy("searchloop", "1", ""),
-		parquet.PageBufferSize(256<<10),
-	)}
+		parquet.PageBufferSize(256 << 10),
+		// The library would write the least and greatest value of each page four
+		// times, whole: a file of long texts or images grows fivefold, and memory with
+		// the whole file.
+		parquet.DataPageStatistics(false),
+	}
+	schema := parquet.SchemaOf(new(T))
+	for _, path := range schema.Columns() {
+		if leaf, ok := schema.Lookup(path...); ok && leaf.Node.Type().Kind() == parquet.ByteArray {
+			options = append(options, parquet.SkipPageBounds(path...))
+		}
+	}
+	end := &tail{w: w}
+	return &Writer[T]{w: parquet.NewGenericWriter[T](end, options...), tail: end}
 }
 
 // Write appends rows. It does not keep them. After an error the file is lost.
@@ -68,7 +81,16 @@ func (w *Writer[T]) Close() error {
 	if w.err != nil {
 		return w.err
 	}
-	w.err = guard(fail.Bug, "write table", "", w.w.Close)
+	w.err = guard(fail.Bug, "write table", "", func() error {
+		if err := w.w.Flush(); err != nil {
+			return err
+		}
+		w.tail.hold = true
+		if err := w.w.Close(); err != nil {
+			return err
+		}
+		return w.tail.finish()
+	})
 	return w.err
 }
 
