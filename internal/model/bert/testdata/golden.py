@@ -2,7 +2,7 @@
 # in float64: python golden.py FOLDER (transformers 5.17.0, torch 2.11.0).
 #   mean/  BertModel, float32, erf gelu, mean pooling, length 1
 #   cls/   BertForMaskedLM (names with "bert."), bfloat16, tanh gelu, first token
-#   golden.json  {"seqs": [[ids]], "mean"|"cls": {"vectors": [[…]], "hidden": [[…]] of the last sequence}}
+#   golden.json  {"seqs": [[ids]], "mean"|"cls": {"vectors": [[…]]}}
 import json, os, sys
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
@@ -31,12 +31,12 @@ def make(name, cls, act, dtype, pooled):
     folder = os.path.join(out, name)
     model.to(dtype).save_pretrained(folder)
     model = BertModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
-    vectors, hidden = [], None
+    vectors = []
     with torch.no_grad():
         for s in seqs:
             hidden = model(input_ids=torch.tensor([s])).last_hidden_state[0]
             vectors.append(pooled(hidden).tolist())
-    golden[name] = {"vectors": vectors, "hidden": hidden.tolist()}
+    golden[name] = {"vectors": vectors}
     st = "sentence_transformers.models."
     modules = [{"idx": 0, "name": "0", "path": "", "type": st + "Transformer"}, {"idx": 1, "name": "1", "path": "1_Pooling", "type": st + "Pooling"}]
     if name == "mean":
