@@ -1,5 +1,4 @@
-// Command prep reads questions, passages and image corpora of other systems and
-// writes them as datasets of one form. See docs/questions.md and docs/passages.md.
+// Command prep brings the files of other systems into one form; see docs/questions.md and docs/passages.md.
 package main
 
 import (
