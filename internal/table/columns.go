@@ -63,7 +63,7 @@ func columnList(s *parquet.Schema) string {
 			names = append(names, "…")
 			break
 		}
-		names = append(names, strings.Join(path, "."))
+		names = append(names, strings.TrimSuffix(strings.Join(path, "."), nullMark))
 	}
 	return strings.Join(names, ", ")
 }

@@ -176,8 +176,13 @@ func open(path string) (*file, error) {
 		if err := checkEnd(f, info.Size()); err != nil {
 			return err
 		}
-		out.File, err = parquet.OpenFile(f, info.Size(),
-			parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.ReadBufferSize(64<<10))
+		options := []parquet.FileOption{parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.ReadBufferSize(64 << 10)}
+		if out.File, err = parquet.OpenFile(f, info.Size(), options...); err != nil {
+			return err
+		}
+		if schema, changed := own(out.File.Schema()); changed {
+			out.File, err = parquet.OpenFile(f, info.Size(), append(options, parquet.FileSchema(schema))...)
+		}
 		return err
 	})
 	if err != nil {
