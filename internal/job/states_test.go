@@ -143,6 +143,9 @@ func listing(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
 	filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			t.Fatal(err)
+		}
 		info, err := d.Info()
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,8 @@ const readRows = 32 // rows decoded at a time: some hold whole images
 // Read streams the rows of a Parquet file. The sequence ends after the first
 // error. Every column of T that is not optional must be in the file with the same
 // physical type (integers and floats may be narrower); other columns are ignored.
-// Rows belong to the caller.
+// An optional column that is absent reads as nil, or, inside a list, as a pointer
+// to the empty value. Rows belong to the caller.
 func Read[T any](path string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
