@@ -8,11 +8,16 @@ import (
 	"searchloop/internal/job"
 	"searchloop/internal/llm"
 	"searchloop/internal/recipe"
+	"searchloop/internal/retry"
 	"searchloop/internal/secret"
 )
 
 // KeyName is the environment variable of the policy server's key.
 const KeyName = "POLICY_API_KEY"
+
+// patience is how failures of the policy server and of search servers are waited
+// for: the defaults of package retry, which tests shorten.
+var patience retry.Options
 
 // openPolicy connects to the policy's server; a policy that is a folder is served
 // on a free loopback port of this process, and talked to in the same way.
@@ -25,7 +30,7 @@ func openPolicy(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options) 
 	}
 	c, err = llm.New(llm.Options{
 		Name: "policy server", URL: url, Model: o.PolicyModel, Key: secret.FromEnv(KeyName), KeyName: KeyName,
-		Timeout: time.Duration(rec.Rollout.TimeoutSec) * time.Second, Conns: max(1, rec.Rollout.Concurrency), Log: r.Log,
+		Timeout: time.Duration(rec.Rollout.TimeoutSec) * time.Second, Conns: max(1, rec.Rollout.Concurrency), Log: r.Log, Retry: patience,
 	})
 	if err == nil {
 		err = c.Probe(ctx)

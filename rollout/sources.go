@@ -12,7 +12,6 @@ import (
 	"searchloop/internal/job"
 	"searchloop/internal/manifest"
 	"searchloop/internal/recipe"
-	"searchloop/internal/retry"
 	"searchloop/internal/table"
 	"searchloop/rollout/tool"
 )
@@ -96,7 +95,7 @@ func openTools(r *job.Run, rec *recipe.Recipe, o Options, qs []corpus.Question) 
 	index := func(name, url, dir string) (tool.Searcher, error) {
 		switch {
 		case url != "":
-			return tool.NewRemote(name, url, retry.Options{}, r.Log)
+			return tool.NewRemote(name, url, patience, r.Log)
 		case dir == "":
 			return nil, nil
 		}

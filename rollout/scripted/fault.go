@@ -32,26 +32,26 @@ var faultKinds = map[string]string{
 	"context":     "says that the prompt is too long",
 }
 
-// ParseFault reads "kind", "kind:num", "kind:num@from" or "slow=3s:num@from".
+// ParseFault reads kind[:requests][@first], as in "500:20", "401@10" or "slow=3s:2@5".
 // Kinds are hang, slow, garbage, truncated, cut, html, empty, errorobject,
 // context, and HTTP statuses such as 500 or 429.
 func ParseFault(s string) (Fault, error) {
 	f := Fault{From: 1}
 	bad := func() (Fault, error) {
 		return Fault{}, fail.WithHint(fail.New(fail.Usage, "--fault", s, "no such fault"),
-			"write kind[:requests[@first]], for example 500:20, hang:1@5, slow=3s; kinds: hang, slow, garbage, truncated, cut, html, empty, errorobject, context or a status")
+			"write kind[:requests][@first], for example 500:20, hang:1@5, slow=3s; kinds: hang, slow, garbage, truncated, cut, html, empty, errorobject, context or a status")
 	}
 	var err error
-	kind, rest, ok := strings.Cut(s, ":")
+	kind, from, ok := strings.Cut(s, "@")
 	if ok {
-		num, from, ok := strings.Cut(rest, "@")
-		if f.Num, err = strconv.Atoi(num); err != nil || f.Num < 0 {
+		if f.From, err = strconv.Atoi(from); err != nil || f.From < 1 {
 			return bad()
 		}
-		if ok {
-			if f.From, err = strconv.Atoi(from); err != nil || f.From < 1 {
-				return bad()
-			}
+	}
+	kind, num, ok := strings.Cut(kind, ":")
+	if ok {
+		if f.Num, err = strconv.Atoi(num); err != nil || f.Num < 0 {
+			return bad()
 		}
 	}
 	kind, d, ok := strings.Cut(kind, "=")
