@@ -262,12 +262,12 @@ func TestGradientThatIsNoNumber(t *testing.T) {
 	}
 }
 
-const childEnv = "SEARCHLOOP_TRAIN_CHILD" // "recipe|root|out"
+const childEnv = "SEARCHLOOP_TRAIN_CHILD" // "recipe|root|out|overrides"
 
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
 		f := strings.Split(child, "|")
-		r := job.NewRun("grpo", job.Flags{ProgressMode: "none", RecipePath: f[0], Set: killSet}, os.Stdout, os.Stderr)
+		r := job.NewRun("grpo", job.Flags{ProgressMode: "none", RecipePath: f[0], Set: strings.Split(f[3], " ")}, os.Stdout, os.Stderr)
 		err := grpo(context.Background(), r, toyWorld{f[1]}.options(f[2]), toyKit)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -294,7 +294,7 @@ func TestKillAtRandom(t *testing.T) {
 	}
 	start := func() *exec.Cmd {
 		c := exec.Command(exe, "-test.run=^$")
-		c.Env = append(os.Environ(), childEnv+"="+path+"|"+w.root+"|killed")
+		c.Env = append(os.Environ(), childEnv+"="+path+"|"+w.root+"|killed|"+strings.Join(killSet, " "))
 		c.Stderr = os.Stderr
 		if testing.Verbose() {
 			c.Stderr = nil

@@ -1,0 +1,27 @@
+// Command grpo makes the next policy from one judged rollouts dataset.
+package main
+
+import (
+	"context"
+
+	"searchloop/internal/job"
+	"searchloop/train"
+)
+
+type command struct {
+	job.Flags
+	Policy    string   `required:"" placeholder:"DIR" help:"Policy that made the rollouts." type:"path"`
+	Reference string   `placeholder:"DIR" help:"Policy that KL is measured to; not read when grpo.kl is 0." type:"path"`
+	Rollouts  string   `required:"" placeholder:"DIR" help:"Rollouts dataset." type:"path"`
+	Judged    string   `required:"" placeholder:"DIR" help:"Judged dataset of the rollouts." type:"path"`
+	Images    []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)." type:"path"`
+	Out       string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint." type:"path"`
+}
+
+func (c *command) Run(ctx context.Context, r *job.Run) error {
+	return train.GRPO(ctx, r, train.GRPOOptions{
+		Policy: c.Policy, Reference: c.Reference, Rollouts: c.Rollouts, Judged: c.Judged, Images: c.Images, Out: c.Out,
+	})
+}
+
+func main() { job.Main("grpo", "Make the next policy from judged rollouts.", new(command)) }

@@ -1,0 +1,33 @@
+// Command sft teaches a policy to play as given trajectories play: the warm start
+// before GRPO.
+package main
+
+import (
+	"context"
+
+	"searchloop/internal/job"
+	"searchloop/train"
+)
+
+type command struct {
+	job.Flags
+	Policy   string   `required:"" placeholder:"DIR" help:"Policy to start from: a Hugging Face folder or a checkpoint." type:"path"`
+	Rollouts string   `required:"" placeholder:"DIR" help:"Trajectories to imitate." type:"path"`
+	Judged   string   `placeholder:"DIR" help:"Judgements of them; needed by sft.only_correct." type:"path"`
+	Images   []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)." type:"path"`
+	Out      string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint." type:"path"`
+}
+
+func (c *command) Run(ctx context.Context, r *job.Run) error {
+	rec, err := r.Recipe()
+	if err != nil {
+		return err
+	}
+	tools, err := schemas(rec)
+	if err != nil {
+		return err
+	}
+	return train.SFT(ctx, r, train.SFTOptions{Policy: c.Policy, Rollouts: c.Rollouts, Judged: c.Judged, Images: c.Images, Out: c.Out, Tools: tools})
+}
+
+func main() { job.Main("sft", "Teach a policy to play as trajectories play.", new(command)) }

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+
+	openai "github.com/sashabaranov/go-openai"
+
+	"searchloop/corpus"
+	"searchloop/internal/fail"
+	"searchloop/internal/recipe"
+	"searchloop/rollout/tool"
+)
+
+// schemas are the tool schemas that a rollout sends to the policy's server, in
+// the form in which it sends them; empty when the recipe sends none. They stand
+// in the system message, so a policy must be taught with the same ones.
+func schemas(rec *recipe.Recipe) (json.RawMessage, error) {
+	if !rec.Protocol.ToolSchemas {
+		return nil, nil
+	}
+	box, err := tool.New(rec.Tools, tool.Sources{Text: nowhere{}, Image: nowhere{}, Lens: map[string]corpus.LensEntry{}})
+	if err != nil {
+		return nil, err
+	}
+	var list []openai.Tool
+	for _, t := range box.Schemas() {
+		list = append(list, openai.Tool{Type: openai.ToolTypeFunction,
+			Function: &openai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: t.Parameters}})
+	}
+	text, err := json.Marshal(list)
+	return text, fail.Wrap(fail.Bug, "tool schemas", "", err)
+}
+
+// nowhere lets the box be made; nothing is searched here.
+type nowhere struct{}
+
+func (nowhere) Search(context.Context, []string, int) ([][]tool.Hit, error) { return nil, nil }
