@@ -24,6 +24,7 @@ var cranfieldFormat = Format{
 	Name:       "cranfield",
 	Doc:        "the Cranfield collection: cran.all.1400 gives passages; with --what questions cran.qry and cranqrel give queries and qrels.tsv",
 	Split:      "test",
+	Files:      map[string][]string{Passages: {"cran.all*"}, Questions: {"cran.qry*", "cranqrel*"}},
 	Unanswered: true,
 	Passages: func(in Input) iter.Seq2[Row[Document], error] {
 		return func(yield func(Row[Document], error) bool) {

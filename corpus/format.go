@@ -31,6 +31,9 @@ type Format struct {
 	Name  string
 	Doc   string // one line: whose files, in which form
 	Split string // split of rows that name none
+	// Files are the patterns of the files that are read when a folder is given,
+	// by what they give.
+	Files map[string][]string
 	// ImageDirs are folders beside the input file in which images lie that the
 	// rows name by a relative path.
 	ImageDirs []string

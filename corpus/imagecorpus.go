@@ -15,6 +15,7 @@ import (
 var imageCorpusFormat = Format{
 	Name:      "image-corpus",
 	Doc:       "corpora of image search: Parquet (or JSON lines) with image {bytes, path} or img_path, and contents or text",
+	Files:     map[string][]string{Passages: tableFiles},
 	ImageDirs: []string{"images"},
 	Passages: func(in Input) iter.Seq2[Row[Document], error] {
 		return func(yield func(Row[Document], error) bool) {

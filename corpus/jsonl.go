@@ -13,6 +13,7 @@ var jsonlFormat = Format{
 	Name:      "jsonl",
 	Doc:       "plain questions: JSON lines, a JSON list or Parquet with question, answer(s), image(s), id (Vision-DeepResearch, FlashRAG)",
 	Split:     "train",
+	Files:     map[string][]string{Questions: tableFiles},
 	ImageDirs: []string{"images"},
 	Questions: func(in Input) iter.Seq2[Row[Sample], error] {
 		return func(yield func(Row[Sample], error) bool) {

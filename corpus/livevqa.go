@@ -15,6 +15,7 @@ var liveVQAFormat = Format{
 	Name:      "livevqa",
 	Doc:       "LiveVQA benchmark.json with its photographs in News_imgs: one question a row and level, options listed below it",
 	Split:     "test",
+	Files:     map[string][]string{Questions: {"*.json"}},
 	ImageDirs: []string{"News_imgs", "images"},
 	Questions: func(in Input) iter.Seq2[Row[Sample], error] {
 		return func(yield func(Row[Sample], error) bool) {

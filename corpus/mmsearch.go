@@ -15,6 +15,7 @@ var mmSearchFormat = Format{
 	Name:  "mmsearch",
 	Doc:   "MMSearch end2end Parquet (CaraJ/MMSearch): query, query_image, gt_answer, alternative_gt_answers",
 	Split: "test",
+	Files: map[string][]string{Questions: tableFiles},
 	Questions: func(in Input) iter.Seq2[Row[Sample], error] {
 		return func(yield func(Row[Sample], error) bool) {
 			n := int64(0)

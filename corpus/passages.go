@@ -14,8 +14,9 @@ import (
 // and text apart (BEIR's form) are joined in the published form, the title in
 // quotation marks on the first line.
 var passagesFormat = Format{
-	Name: "passages",
-	Doc:  "text corpora: JSON lines {id, contents} or {_id, title, text}, plain, .gz or .zst; or Parquet with these columns",
+	Name:  "passages",
+	Doc:   "text corpora: JSON lines {id, contents} or {_id, title, text}, plain, .gz or .zst; or Parquet with these columns",
+	Files: map[string][]string{Passages: tableFiles},
 	Passages: func(in Input) iter.Seq2[Row[Document], error] {
 		return func(yield func(Row[Document], error) bool) {
 			for _, path := range in.Files {

@@ -124,7 +124,8 @@ func (o *PrepOptions) check() (Format, error) {
 	if o.Images == "" {
 		o.Images = filepath.Join(o.Out, "images")
 	}
-	return f, nil
+	o.In, err = inputFiles(o.In, f.Files[o.What])
+	return f, err
 }
 
 // storeCell is the store's folder as image cells name it.

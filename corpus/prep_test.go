@@ -285,7 +285,7 @@ func TestPrepRefuses(t *testing.T) {
 		"prose":         {PrepOptions{Format: "jsonl", In: []string{prose}}, fail.BadInput, []string{prose, "row 1", "none of 2 rows", "--format"}},
 		"cut list":      {PrepOptions{Format: "jsonl", In: []string{list}}, fail.BadInput, []string{list, "row 2", "cut short"}},
 		"absent":        {PrepOptions{Format: "verl", In: []string{absent}}, fail.BadInput, []string{absent}},
-		"folder":        {PrepOptions{Format: "verl", In: []string{dir}}, fail.BadInput, []string{dir}},
+		"folder":        {PrepOptions{Format: "cranfield", In: []string{dir}}, fail.BadInput, []string{dir, "cran.all"}},
 		"no format":     {PrepOptions{Format: "nope", In: []string{prose}}, fail.Usage, []string{"nope", "cranfield"}},
 		"no kind":       {PrepOptions{Format: "verl", What: Passages, In: []string{prose}}, fail.Usage, []string{"verl gives questions"}},
 		"no input":      {PrepOptions{Format: "verl"}, fail.Usage, []string{"--in"}},
@@ -325,6 +325,20 @@ func TestPrepBound(t *testing.T) {
 	}
 }
 
+// TestPrepFolder holds that a folder stands for the files of the format in it.
+func TestPrepFolder(t *testing.T) {
+	for _, what := range []string{Passages, Questions} {
+		o := PrepOptions{Format: "cranfield", What: what, In: []string{"testdata/formats/cranfield/small/in"}, Out: t.TempDir(), Prefix: "Answer. Question: ", MaxRejects: 1}
+		if err := prep(t, job.Flags{}, o); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "testdata/formats/cranfield/small/want-"+what+".json", read(t, o.Out, what))
+		if m, _ := manifest.Open(o.Out); len(m.Inputs) != map[string]int{Passages: 1, Questions: 2}[what] {
+			t.Errorf("%s: %+v", what, m.Inputs)
+		}
+	}
+}
+
 func TestRequireImage(t *testing.T) {
 	o := PrepOptions{Format: "mmsearch", In: []string{"testdata/formats/mmsearch/end2end/in/end2end.parquet"}, Out: t.TempDir(), MaxRejects: 1, RequireImage: true}
 	if err := prep(t, job.Flags{}, o); err != nil {
@@ -343,7 +357,7 @@ func TestPrepReadsItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := rowsOfDataset[Question](t, o.Out)
-	o.In, o.Out = []string{filepath.Join(o.Out, "part-00000-of-00001.parquet")}, t.TempDir()
+	o.In, o.Out = []string{o.Out}, t.TempDir() // a dataset stands for its parts
 	if err := prep(t, job.Flags{}, o); err != nil {
 		t.Fatal(err)
 	}

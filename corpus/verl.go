@@ -16,6 +16,7 @@ var verlFormat = Format{
 	Name:      "verl",
 	Doc:       "verl rows of MM-DeepResearch, MMSearch-R1 and Search-R1: Parquet or JSON lines with prompt, images, reward_model",
 	Split:     "train",
+	Files:     map[string][]string{Questions: tableFiles},
 	ImageDirs: []string{"images"},
 	Questions: func(in Input) iter.Seq2[Row[Sample], error] {
 		return func(yield func(Row[Sample], error) bool) {
