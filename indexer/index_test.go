@@ -2,8 +2,11 @@ package indexer_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +18,7 @@ import (
 	"searchloop/corpus"
 	"searchloop/indexer"
 	"searchloop/indexer/encoder"
+	"searchloop/indexer/retrieve"
 	"searchloop/internal/fail"
 )
 
@@ -239,6 +243,35 @@ func TestImages(t *testing.T) {
 	}
 	if _, err := x.ImagePath(strings.Repeat("0", 64)); fail.KindOf(err) != fail.BadInput {
 		t.Errorf("absent image: %v", err)
+	}
+}
+
+// Served over HTTP, an index gives what it gives in the process.
+func TestServed(t *testing.T) {
+	x := open(t, build(t, t.TempDir(), facts(60), 32, 1).index)
+	s := httptest.NewServer(retrieve.New(x, retrieve.Options{}))
+	defer s.Close()
+	resp, err := http.Post(s.URL+"/retrieve", "application/json", strings.NewReader(`{"queries":["founder of vornavor","river"],"topk":100,"return_scores":true}`))
+	must(t, err)
+	defer resp.Body.Close()
+	var got struct {
+		Result [][]struct {
+			Document struct{ ID, Contents string }
+			Score    float32
+		}
+	}
+	must(t, json.NewDecoder(resp.Body).Decode(&got))
+	want, err := x.Search(context.Background(), []string{"founder of vornavor", "river"}, 60)
+	must(t, err)
+	if len(got.Result) != 2 || len(got.Result[0]) != 60 || len(got.Result[1]) != 60 {
+		t.Fatalf("lengths of the answer: %d", len(got.Result))
+	}
+	for i := range want {
+		for j, h := range want[i] {
+			if g := got.Result[i][j]; g.Document.ID != h.Passage.ID || g.Document.Contents != h.Passage.Contents || g.Score != h.Score {
+				t.Errorf("query %d hit %d: %+v, want %+v", i, j, g, h)
+			}
+		}
 	}
 }
 

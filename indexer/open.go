@@ -36,8 +36,8 @@ func Open(dir string, options ...Option) (*Index, error) {
 	if err != nil {
 		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "open index", dir, err), "make the index with the index job")
 	}
-	if m.Schema != Schema {
-		return nil, fail.New(fail.BadInput, "open index", dir, "a dataset of %s, not of %s", m.Schema, Schema)
+	if err := m.Require(dir, Schema, Version); err != nil {
+		return nil, fail.WithHint(err, "name the folder that the index job made")
 	}
 	d, err := readDescription(dir)
 	if err != nil {

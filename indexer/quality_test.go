@@ -76,21 +76,19 @@ func TestCranfield(t *testing.T) {
 		gains[q][d] = g
 	}
 	t.Logf("%d documents, %d queries, %d of them judged", len(docs), len(queries), len(gains))
-	for _, c := range []struct {
-		dim  int
-		want float64
-	}{{128, 0.40}, {256, 0.44}} {
-		start := time.Now()
-		d := build(t, t.TempDir(), docs, c.dim, 1)
-		built := time.Since(start)
-		start = time.Now()
-		found, err := open(t, d.index).Search(context.Background(), queries, 10)
-		must(t, err)
-		score := ndcg(ids, found, gains, 10)
-		t.Logf("dim %d: nDCG@10 %.4f (gain 5 - grade); built in %v, %d queries in %v", c.dim, score, built.Round(time.Millisecond), len(queries), time.Since(start).Round(time.Millisecond))
-		if score < c.want {
-			t.Errorf("dim %d: nDCG@10 %.4f is below %.2f", c.dim, score, c.want)
-		}
+	const dim, want = 256, 0.44 // 0.426 with 128; tf-idf itself, without a projection, has about 0.48
+	start := time.Now()
+	d := build(t, t.TempDir(), docs, dim, 1)
+	built := time.Since(start)
+	x := open(t, d.index)
+	start = time.Now()
+	found, err := x.Search(context.Background(), queries, 10)
+	must(t, err)
+	searched := time.Since(start)
+	score := ndcg(ids, found, gains, 10)
+	t.Logf("dim %d: nDCG@10 %.4f (gain 5 - grade); built in %v, %d queries in %v", dim, score, built.Round(time.Millisecond), len(queries), searched.Round(time.Millisecond))
+	if score < want {
+		t.Errorf("nDCG@10 %.4f is below %.2f", score, want)
 	}
 }
 
