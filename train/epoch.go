@@ -31,6 +31,7 @@ type epochReader struct {
 	check            Checker
 	images           *Pictures
 	settings         recipe.GRPO
+	names            []string // identities of the policy; empty when unknown
 	log              *slog.Logger
 }
 
@@ -158,6 +159,14 @@ func (e *epochReader) warn(stats *Stats, judgements map[string]*judgement, polic
 	}
 	if len(policies) > 1 {
 		e.log.Warn("the rollouts are of several policies; ratios are formed with the log-probs each of them gave", "policies", len(policies))
+	}
+	if len(e.names) > 0 {
+		for p := range policies {
+			// Other servers call their policy what they like.
+			if len(p) == len(e.names[0]) && !slices.Contains(e.names, p) {
+				e.log.Warn("rollouts say that another policy made them; the comparison of log-probs will tell", "they_say", p)
+			}
+		}
 	}
 	return nil
 }

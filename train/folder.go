@@ -111,6 +111,21 @@ func verifyPolicy(dir string) error {
 	return nil
 }
 
+// identities are the names under which rollouts know the policy in a folder that
+// we made: the digest of its manifest, and that of its weights.
+func identities(dir string) []string {
+	m, err := manifest.Read(manifest.Path(dir))
+	if err != nil {
+		return nil
+	}
+	names := []string{m.Digest()}
+	var meta Meta
+	if json.Unmarshal(m.Meta, &meta) == nil && meta.Policy != "" {
+		names = append(names, meta.Policy)
+	}
+	return names
+}
+
 // WeightsDigest identifies the weights of a policy folder and nothing else: the
 // SHA-256 of the names and SHA-256 of its safetensors files.
 func WeightsDigest(dir string) (string, error) {
@@ -151,12 +166,15 @@ type Meta struct {
 // policy in the layout it came in, what was learned about the rows, DONE, and the
 // manifest at the very end. Everything in it is written again by a run that was
 // killed in here.
-func publish(d sealer, dir, from string, policy Policy, stats any, refused []refusedRow, path string, meta Meta) error {
-	if err := policy.Save(dir); err != nil {
+func publish(d sealer, dir, from string, policy Policy, stats any, refused []refusedRow, path string, meta *Meta) error {
+	weights, small, err := policyFiles(from)
+	if err != nil {
 		return err
 	}
-	_, small, err := policyFiles(from)
-	if err != nil {
+	if err := clearWeights(dir, weights); err != nil {
+		return err
+	}
+	if err := policy.Save(dir); err != nil {
 		return err
 	}
 	for _, name := range small {
@@ -185,6 +203,23 @@ func publish(d sealer, dir, from string, policy Policy, stats any, refused []ref
 		return err
 	}
 	return d.SealFiles(names, meta)
+}
+
+// clearWeights removes weights in another layout, which a killed run from another
+// policy may have left; they would be loaded together with ours.
+func clearWeights(dir string, keep []string) error {
+	old, _, err := policyFiles(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range old {
+		if !slices.Contains(keep, name) {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				return fail.Wrap(fail.Disk, "remove", filepath.Join(dir, name), err)
+			}
+		}
+	}
+	return nil
 }
 
 // checkpointFiles lists the finished folder, exactly what this run wrote, and

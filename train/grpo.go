@@ -89,8 +89,11 @@ func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) error {
 		return err
 	}
 	meta := Meta{Kind: "grpo", Steps: t.done, Rows: int64(len(u.rows)), Refused: int64(len(u.refused)), Skipped: t.opt.Skipped}
+	if err := publish(d, d.Dir(), o.Policy, u.policy, u.stats, u.refused, o.Rollouts, &meta); err != nil {
+		return err
+	}
 	r.Result(meta)
-	return publish(d, d.Dir(), o.Policy, u.policy, u.stats, u.refused, o.Rollouts, meta)
+	return nil
 }
 
 // checkGRPO refuses settings before anything is read.
@@ -160,7 +163,7 @@ func (u *update) read() error {
 	}
 	u.images = OpenPictures(read, u.o.Images...)
 	e := epochReader{
-		rollouts: u.o.Rollouts, judged: u.o.Judged, images: u.images, settings: u.settings, log: u.run.Log,
+		rollouts: u.o.Rollouts, judged: u.o.Judged, images: u.images, settings: u.settings, names: identities(u.o.Policy), log: u.run.Log,
 		check: Checker{Traits: u.policy.Traits(), Known: known, Budget: u.settings.PackTokens, Recompute: u.settings.OldLogprobs == Recompute},
 	}
 	if u.epoch, err = e.read(); err != nil {

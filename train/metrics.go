@@ -45,7 +45,8 @@ type Update struct {
 	RatioMean  Number `json:"ratio_mean"`
 	RatioMin   Number `json:"ratio_min"`
 	RatioMax   Number `json:"ratio_max"`
-	ClipHigh   Number `json:"clip_high"` // share held back by the upper bound
+	Clipped    Number `json:"clip_fraction"` // share held back by any bound; the sum of the next three
+	ClipHigh   Number `json:"clip_high"`
 	ClipLow    Number `json:"clip_low"`
 	ClipDual   Number `json:"clip_dual"`
 	PPOKL      Number `json:"ppo_kl"` // mean of old-new

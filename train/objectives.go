@@ -74,6 +74,7 @@ func (g *improvement) finish(step int64, line *Line) error {
 	u := &Update{
 		PolicyLoss: Number(t.Policy), KLLoss: Number(t.KLTerm), KL: Number(t.per(t.KL)),
 		RatioMean: Number(t.per(t.Ratio)), RatioMin: Number(t.RatioMin), RatioMax: Number(t.RatioMax),
+		Clipped:  Number(t.per(float64(t.High + t.Low + t.Dual))),
 		ClipHigh: Number(t.per(float64(t.High))), ClipLow: Number(t.per(float64(t.Low))), ClipDual: Number(t.per(float64(t.Dual))),
 		PPOKL: Number(t.per(t.PPOKL)), TrainedMean: Number(n / float64(max(g.over.Rows, 1))),
 	}

@@ -157,6 +157,9 @@ func TestDamagedStates(t *testing.T) {
 		"half a model": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "model.safetensors"), []byte("x"), 0o666)
 		},
+		"other layout": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "model-00001-of-00002.safetensors"), []byte("x"), 0o666)
+		},
 		"older state left": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, StateDir, "state-00000001.safetensors"), []byte("x"), 0o666)
 		},

@@ -68,8 +68,11 @@ func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) error {
 		return err
 	}
 	meta := Meta{Kind: "sft", Steps: t.done, Rows: int64(len(s.rows)), Refused: int64(len(s.refused)), Skipped: t.opt.Skipped}
+	if err := publish(d, d.Dir(), o.Policy, s.policy, s.stats, s.refused, o.Rollouts, &meta); err != nil {
+		return err
+	}
 	r.Result(meta)
-	return publish(d, d.Dir(), o.Policy, s.policy, s.stats, s.refused, o.Rollouts, meta)
+	return nil
 }
 
 // checkSFT refuses settings before anything is read.
