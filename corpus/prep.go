@@ -18,6 +18,7 @@ import (
 
 // PrepOptions are the settings of Prep.
 type PrepOptions struct {
+	List       bool // print the formats to r.Out and do nothing else
 	Format     string
 	What       string // Questions, Passages, or "" for what the format gives first
 	In         []string
@@ -56,6 +57,9 @@ type prepParams struct {
 // of an earlier one, used or not, does too. The dataset does not depend on the
 // number of shards but for where parts begin.
 func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
+	if o.List {
+		return ListFormats(r.Out)
+	}
 	f, err := o.check()
 	if err != nil {
 		return err

@@ -29,12 +29,10 @@ type command struct {
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
-	if c.List {
-		return corpus.ListFormats(r.Out)
-	}
-	return corpus.Prep(ctx, r, corpus.PrepOptions{Format: c.Format, What: c.What, In: append(c.In, c.More...), Out: c.Out, Images: c.Images,
-		ImageRoots: c.ImageRoot, Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, Cells: c.ImageCells,
-		RequireImage: c.RequireImage, Limit: c.Limit, MaxRejects: c.MaxRejects})
+	return corpus.Prep(ctx, r, corpus.PrepOptions{List: c.List, Format: c.Format, What: c.What, In: append(c.In, c.More...), Out: c.Out, Images: c.Images, ImageRoots: c.ImageRoot,
+		Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, Cells: c.ImageCells, RequireImage: c.RequireImage, Limit: c.Limit, MaxRejects: c.MaxRejects})
 }
 
-func main() { job.Main("prep", "Bring questions, passages and images of other systems into one form.", &command{}) }
+func main() {
+	job.Main("prep", "Bring questions, passages and images of other systems into one form.", &command{})
+}
