@@ -40,7 +40,9 @@ func (d *Dataset) Begin(sh shard.Spec) (*Shard, error) {
 	if st := d.states[sh.I]; d.run.RetryFailed && st.part != nil {
 		s.previous = st.part
 	}
+	d.run.mu.Lock()
 	d.shards = append(d.shards, s)
+	d.run.mu.Unlock()
 	return s, nil
 }
 

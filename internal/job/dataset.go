@@ -22,7 +22,7 @@ type Spec struct {
 	Version int               // version of the schema
 	Inputs  map[string]string // role → file or dataset folder; an empty path means "not given"
 	Params  any               // JSON; exactly what the content depends on beside the inputs. A struct or map: its keys are named when it changes
-	Ext     string            // of the parts: parquet, arrow, index, jsonl
+	Ext     string            // of the parts: parquet, arrow, index, jsonl; "" for a dataset of named files (SealFiles), which is one shard always
 	Single  bool              // one shard always, whatever --shards says: the job cannot be split
 }
 
@@ -61,7 +61,7 @@ func (r *Run) Dataset(s Spec) (*Dataset, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Single {
+	if s.Single || s.Ext == "" {
 		n, said, only = 1, false, nil
 	}
 	d := &Dataset{run: r, spec: s, n: n, only: only, began: time.Now(), skipped: map[int]bool{}}
@@ -254,7 +254,10 @@ func (d *Dataset) settled() bool {
 }
 
 func (d *Dataset) close() {
-	for _, s := range append([]*Shard(nil), d.shards...) {
+	d.run.mu.Lock()
+	list := append([]*Shard(nil), d.shards...)
+	d.run.mu.Unlock()
+	for _, s := range list {
 		s.Discard()
 	}
 }

@@ -29,8 +29,9 @@ type toy struct {
 	Rows  int     `default:"12"`
 	LR    float64 `default:"1e-6"`
 	Sleep time.Duration
-	Hang  bool // never end a row: wait for ctx
-	Deaf  bool // never end a row and do not even look at ctx
+	Hang  bool   // never end a row: wait for ctx
+	Deaf  bool   // never end a row and do not even look at ctx
+	Gate  string // do not begin a row before this file is there
 
 	made   int // keys worked on in this run
 	stopAt int // Stop after so many rows
@@ -82,6 +83,12 @@ func (c *toy) shard(ctx context.Context, r *Run, d *Dataset, sh shard.Spec, p *P
 		}
 		if r.Stopped() {
 			return r.Interrupted()
+		}
+		for c.Gate != "" {
+			if _, err := os.Stat(c.Gate); err == nil {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
 		}
 		if c.Deaf || c.Hang {
 			os.WriteFile(c.Out+".hangs", nil, 0o644)

@@ -141,8 +141,9 @@ func TestUsr1PrintsProgress(t *testing.T) {
 
 func TestTwoProcessesOneShard(t *testing.T) {
 	in, out := world(t)
-	first := start(t, nil, "--in", in, "--out", out, "--sleep=80ms")
-	journaled(t, out, 100)
+	gate := out + ".gate"
+	first := start(t, nil, "--in", in, "--out", out, "--gate", gate)
+	journaled(t, out, 50)
 	second := start(t, nil, "--in", in, "--out", out)
 	waiting := start(t, nil, "--in", in, "--out", out, "--wait")
 	if code := second.code(); code != 0 || !strings.Contains(second.stderr.String(), "shard is held by ") {
@@ -151,6 +152,8 @@ func TestTwoProcessesOneShard(t *testing.T) {
 	if _, err := manifest.Open(out); err == nil {
 		t.Fatal("the second process did not leave while the first was at work")
 	}
+	time.Sleep(100 * time.Millisecond) // so that the waiting one waits, if the machine is not too busy
+	os.WriteFile(gate, nil, 0o644)
 	if code := first.code(); code != 0 {
 		t.Fatalf("first: exit %d\n%s", code, first.stderr.String())
 	}
@@ -173,9 +176,10 @@ func TestKill(t *testing.T) {
 		kills := 0
 		for {
 			p := start(t, nil, "--in", in, "--out", out, "--shards=2", "--rows=60", "--sleep=2ms")
-			timer := time.AfterFunc(time.Duration(20+rng.IntN(100))*time.Millisecond, func() { p.Process.Kill() })
+			ended := make(chan struct{})
+			go killAfter(p, out, journals(out)+rng.Int64N(500), ended)
 			code := p.code()
-			timer.Stop()
+			close(ended)
 			if code == 0 {
 				break
 			}
@@ -191,4 +195,27 @@ func TestKill(t *testing.T) {
 		}
 		sameTree(t, want, tree(t, out))
 	}
+}
+
+// journals is the size of all journals of a dataset.
+func journals(out string) (n int64) {
+	files, _ := filepath.Glob(filepath.Join(out, ".work", "*.journal"))
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
+// killAfter kills the process as soon as its journals hold more than n bytes.
+func killAfter(p *process, out string, n int64, ended <-chan struct{}) {
+	for journals(out) <= n {
+		select {
+		case <-ended:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+	p.Process.Kill()
 }

@@ -162,7 +162,8 @@ func TestSealFiles(t *testing.T) {
 	make := func(lr float64, names ...string) *Dataset {
 		t.Helper()
 		r := Testing(t)
-		d, err := r.Dataset(Spec{Dir: dir, Schema: "checkpoint", Version: 1, Params: map[string]any{"lr": lr}, Single: true})
+		r.Shards = 4 // means nothing here
+		d, err := r.Dataset(Spec{Dir: dir, Schema: "checkpoint", Version: 1, Params: map[string]any{"lr": lr}})
 		if err != nil {
 			t.Fatal(err)
 		}
