@@ -41,14 +41,21 @@ func toolText(tools json.RawMessage) (string, error) {
 }
 
 // CallText is how an assistant message spells a call: name and the JSON of its
-// arguments. The template writes it after the message's content and a line break.
+// arguments, or, as OpenAI's clients send it, a JSON string that holds that JSON
+// and is written as it is. A line break stands between it and what comes before.
 func CallText(name string, arguments json.RawMessage) (string, error) {
 	var b strings.Builder
 	b.WriteString("<tool_call>\n{\"name\": ")
 	quote(&b, name)
 	b.WriteString(", \"arguments\": ")
-	if err := dump(&b, arguments); err != nil {
-		return "", fail.Wrap(fail.BadInput, "render conversation", "", err)
+	arguments = bytes.TrimSpace(arguments)
+	var text string
+	if len(arguments) == 0 {
+		b.WriteString("{}")
+	} else if arguments[0] == '"' && json.Unmarshal(arguments, &text) == nil {
+		b.WriteString(text)
+	} else if err := dump(&b, arguments); err != nil {
+		return "", fail.New(fail.BadInput, "render conversation", "", "arguments of %s: %v", name, err)
 	}
 	b.WriteString("}\n</tool_call>")
 	return b.String(), nil

@@ -77,7 +77,7 @@ func (t *BPE) AppendOrdinary(dst []int32, s string) []int32 { return t.encode(ds
 
 func (t *BPE) encode(dst []int32, s string, ordinary bool) []int32 {
 	if !utf8.ValidString(s) {
-		s = lossy([]byte(s))
+		s = Text([]byte(s))
 	}
 	t.literal.split(s, ordinary, func(text string, id int32) {
 		if id >= 0 {
@@ -130,7 +130,7 @@ func (t *BPE) Decode(ids []int32) string {
 	for _, id := range ids {
 		b = t.AppendBytes(b, id)
 	}
-	return lossy(b)
+	return Text(b)
 }
 
 // AppendBytes appends the bytes that id stands for; they need not be whole runes.

@@ -38,9 +38,9 @@ func unspell(token string) (s string, ok bool) {
 	return string(out), true
 }
 
-// lossy turns bytes into valid UTF-8: each maximal ill-formed part becomes one
+// Text turns bytes into valid UTF-8: each maximal ill-formed part becomes one
 // U+FFFD, as Rust, Python and the web platform do (Go's own functions differ).
-func lossy(b []byte) string {
+func Text(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
 	}

@@ -80,7 +80,7 @@ func (t *BPE) count(texts iter.Seq[string]) map[string]int {
 	f := newFinder(t.added)
 	for text := range texts {
 		if !utf8.ValidString(text) {
-			text = lossy([]byte(text))
+			text = Text([]byte(text))
 		}
 		f.split(text, false, func(part string, id int32) {
 			if id >= 0 {

@@ -27,7 +27,7 @@ func (w *WordPiece) Size() int { return w.size }
 // limit when maxTokens is 0; never fewer than the two marks).
 func (w *WordPiece) Encode(s string, maxTokens int) []int32 {
 	if !utf8.ValidString(s) {
-		s = lossy([]byte(s))
+		s = Text([]byte(s))
 	}
 	ids := make([]int32, 1, 2+len(s)/3)
 	ids[0] = w.cls
