@@ -21,7 +21,7 @@ func TestServerFaultsFailTheTrajectoryWithTheirClass(t *testing.T) {
 		"500:9": "ask for a turn: http 500: status 500: fault on demand: 500", "hang:9": "ask for a turn: timeout: no complete response in time",
 		"html:9": "ask for a turn: html:", "truncated:9": "ask for a turn: not json:", "empty:9": "ask for a turn: empty reply:",
 		"errorobject:9": "ask for a turn: error object:", "cut:9": "ask for a turn: transport: connection closed",
-		"422": "ask for a turn: http 422", "context": "ask for a turn: context length: the prompt does not fit the model's context",
+		"422": "ask for a turn: http 422", "context": "ask for a turn: context length: prompt and turn do not fit the model's context",
 	} {
 		f, err := scripted.ParseFault(fault)
 		if err != nil {
@@ -163,14 +163,14 @@ func TestInexactTokens(t *testing.T) {
 
 func TestServerWithoutTokenIDs(t *testing.T) {
 	// Limits are then kept by the server's usage.
-	for _, limit := range []int{0, len(byLens) + 1 + 50 + 10} {
+	for _, limit := range []int{0, (len(byLens)+1+50+10)/4} {
 		s := newStage(t, scripted.Options{Script: says(byLens, answer)}, func(r *recipe.Recipe) { r.Protocol.ResponseTokens = limit })
 		row := s.play(t, s.shown)
 		want := trajectory.OK
 		if limit > 0 {
 			want = trajectory.Truncated
 		}
-		if row.Status != want || len(row.TokenIDs) != 0 || row.LogprobMode != trajectory.LogprobNone || !strings.HasSuffix(row.Policy, "#scripted") || row.Turns[2].Tokens != int32(len(byLens)+1) {
+		if row.Status != want || len(row.TokenIDs) != 0 || row.LogprobMode != trajectory.LogprobNone || !strings.HasSuffix(row.Policy, "#scripted") || row.Turns[2].Tokens != int32(len(byLens)+4)/4 {
 			t.Errorf("%s, policy %s, mode %s", outline(row), row.Policy, row.LogprobMode)
 		}
 	}

@@ -29,7 +29,7 @@ const (
 // Why it failed, besides the failures of services.
 const (
 	deadlinePassed = "deadline passed"
-	promptTooLong  = "the prompt does not fit the model's context"
+	promptTooLong  = "prompt and turn do not fit the model's context"
 	inexactTokens  = "the policy server did not keep the sampled tokens"
 )
 

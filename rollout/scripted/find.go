@@ -1,6 +1,8 @@
 package scripted
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"slices"
 	"strings"
 
@@ -10,6 +12,7 @@ import (
 // finder looks questions up by what a request shows of them.
 type finder struct {
 	ordered []corpus.Question // by id
+	rank    []int             // place of each in the order of their ids' hashes
 	byText  map[string][]int  // places in ordered
 	lengths []int             // of the texts, longest first
 }
@@ -24,13 +27,25 @@ func newFinder(qs []corpus.Question) *finder {
 		}
 		f.byText[t] = append(f.byText[t], i)
 	}
+	order := make([]int, len(f.ordered))
+	f.rank = make([]int, len(f.ordered))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := sha256.Sum256([]byte(f.ordered[a].ID)), sha256.Sum256([]byte(f.ordered[b].ID))
+		return bytes.Compare(x[:], y[:])
+	})
+	for place, i := range order {
+		f.rank[i] = place
+	}
 	slices.SortFunc(f.lengths, func(a, b int) int { return b - a })
 	return f
 }
 
 // find gives the question whose text the user message ends with: the longest
 // such text, and among questions of equal text the one with the message's
-// images, or else the first by id.
+// images, or else the first by id; and its rank.
 func (f *finder) find(user Message) (*corpus.Question, int) {
 	text := strings.TrimSpace(user.Text)
 	for _, n := range f.lengths {
@@ -48,7 +63,7 @@ func (f *finder) find(user Message) (*corpus.Question, int) {
 				break
 			}
 		}
-		return &f.ordered[best], best
+		return &f.ordered[best], f.rank[best]
 	}
 	return nil, 0
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Oracle answers at once, from the ground truth: rightly for exactly the share
-// Right of the questions, spread evenly over the order of their ids, and with a
-// wrong answer for the others.
+// Right of the questions, spread evenly over their ranks, and with a wrong answer
+// for the others.
 type Oracle struct{ Right float64 }
 
 // Reply answers the question of the conversation.

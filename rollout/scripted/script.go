@@ -29,7 +29,7 @@ type Message struct {
 type Conversation struct {
 	Messages []Message
 	Question *corpus.Question // the question asked, nil when the dataset has none like it
-	Rank, Of int              // place of the question in the order of ids, and how many there are
+	Rank, Of int              // place of the question among all, in an order that has nothing to do with their content (by SHA-256 of id), and how many there are
 	Seed     int64            // the request's seed
 }
 

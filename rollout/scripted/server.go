@@ -25,7 +25,7 @@ type Options struct {
 	Faults    []Fault           // the first that applies to a request is served
 
 	// Tokens makes the server speak the token-id extension with a toy tokenizer:
-	// one token a byte. See toy.go.
+	// one token a byte, see toy.go. Without it four bytes count as one token.
 	Tokens bool
 	// Context is how many tokens prompt and turn may have together; 0 = no limit.
 	Context int
@@ -90,6 +90,10 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
+// plainBytes is how many bytes count as one token where no ids are given, about
+// as many as a real tokenizer takes.
+const plainBytes = 4
+
 // maxRequest bounds a request's body: pictures make it large, nothing makes it larger.
 const maxRequest = 64 << 20
 
@@ -146,9 +150,14 @@ func (s *Server) reply(in chatRequest, conv Conversation) (*ChatResponse, *refus
 	}
 	prompt, images := toyPrompt(in.Messages)
 	ids := toyTurn(text)
+	bytes := 1 // of a token
+	if !s.opt.Tokens {
+		bytes = plainBytes
+	}
+	count := func(ids []int32) int { return (len(ids) + bytes - 1) / bytes }
 	limit := in.MaxTokens
 	if s.opt.Context > 0 {
-		room := s.opt.Context - len(prompt)
+		room := s.opt.Context - count(prompt)
 		if room <= 0 {
 			return nil, &refusal{http.StatusBadRequest, "the prompt is longer than the context", "context_length_exceeded"}
 		}
@@ -157,12 +166,12 @@ func (s *Server) reply(in chatRequest, conv Conversation) (*ChatResponse, *refus
 		}
 	}
 	finish := "stop"
-	if limit > 0 && len(ids) > limit {
-		ids, finish = ids[:limit], "length"
+	if limit > 0 && count(ids) > limit {
+		ids, finish = ids[:limit*bytes], "length"
 		text = string(toyText(ids))
 	}
 	resp := &ChatResponse{Object: "chat.completion", Model: s.opt.Model, Choices: []Choice{{Message: ReplyMessage{Role: "assistant", Content: text}, Finish: finish}}}
-	resp.Usage = Usage{len(prompt), len(ids), len(prompt) + len(ids)}
+	resp.Usage = Usage{count(prompt), count(ids), count(prompt) + count(ids)}
 	if s.opt.Tokens && in.ReturnTokenIDs {
 		resp.PromptIDs, resp.PromptImages = prompt, images
 		resp.Choices[0].TokenIDs = ids
