@@ -99,9 +99,7 @@ func (r *Run) Dataset(s Spec) (*Dataset, error) {
 		}
 		d.complete = old
 	}
-	if err := d.look(); err != nil {
-		return nil, err
-	}
+	d.look()
 	return d, d.announce()
 }
 

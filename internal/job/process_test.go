@@ -171,7 +171,7 @@ func TestKill(t *testing.T) {
 	mustRun(t, "--in", in, "--out", quiet, "--shards=2", "--rows=60")
 	want := tree(t, quiet)
 	rng := rand.New(rand.NewPCG(7, 7))
-	for range 6 {
+	for range 3 {
 		_, out := world(t)
 		kills := 0
 		for {

@@ -57,11 +57,11 @@ func (r *Run) summarise(runErr error) error {
 		}
 		if runErr != nil {
 			k := fail.KindOf(runErr)
-			s.Kind, s.Error = k.String(), secret.Scrub(runErr.Error())
+			s.Kind, s.Error = k.String(), secret.Scrub(runErr.Error()) // also below, but that may be given up
 			s.Resumable = k == fail.Interrupted || k == fail.Killed || k == fail.Service || k == fail.Disk
 			var e *fail.Error
 			if errors.As(runErr, &e) {
-				s.Hint = e.Hint
+				s.Hint = secret.Scrub(e.Hint)
 			}
 		}
 		text, err := json.MarshalIndent(s, "", "  ")
@@ -69,7 +69,13 @@ func (r *Run) summarise(runErr error) error {
 			s.Result = fmt.Sprintf("%v", result)
 			text, _ = json.MarshalIndent(s, "", "  ")
 		}
-		errs = append(errs, atomicfile.WriteFile(path, append(text, '\n')))
+		clean := []byte(secret.Scrub(string(text)))
+		if !json.Valid(clean) { // a secret of digits stood where a number did
+			s.Result = nil
+			text, _ = json.MarshalIndent(s, "", "  ")
+			clean = text
+		}
+		errs = append(errs, atomicfile.WriteFile(path, append(clean, '\n')))
 	}
 	return errors.Join(errs...)
 }
