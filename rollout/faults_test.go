@@ -163,7 +163,7 @@ func TestInexactTokens(t *testing.T) {
 
 func TestServerWithoutTokenIDs(t *testing.T) {
 	// Limits are then kept by the server's usage.
-	for _, limit := range []int{0, (len(byLens)+1+50+10)/4} {
+	for _, limit := range []int{0, (len(byLens) + 1 + 50 + 10) / 4} {
 		s := newStage(t, scripted.Options{Script: says(byLens, answer)}, func(r *recipe.Recipe) { r.Protocol.ResponseTokens = limit })
 		row := s.play(t, s.shown)
 		want := trajectory.OK
@@ -173,6 +173,22 @@ func TestServerWithoutTokenIDs(t *testing.T) {
 		if row.Status != want || len(row.TokenIDs) != 0 || row.LogprobMode != trajectory.LogprobNone || !strings.HasSuffix(row.Policy, "#scripted") || row.Turns[2].Tokens != int32(len(byLens)+4)/4 {
 			t.Errorf("%s, policy %s, mode %s", outline(row), row.Policy, row.LogprobMode)
 		}
+	}
+}
+
+func TestImageMarkEndsTheTurn(t *testing.T) {
+	for _, mark := range []int32{258, 259, 260} { // placeholder, vision start, vision end
+		s := newStage(t, scripted.Options{Script: says(byLens, answer), Tokens: true, Corrupt: func(n int, r *scripted.ChatResponse) {
+			if c := &r.Choices[0]; n == 2 {
+				c.TokenIDs[len(c.TokenIDs)-1] = mark
+			}
+		}}, nil)
+		row := s.play(t, s.shown)
+		if row.Status != trajectory.Truncated || row.Why != ImageMark || row.Answer != "Lim" {
+			t.Error(outline(row))
+		}
+		row.Turns[len(row.Turns)-1].Finish = "length" // no end mark, like a turn that was cut
+		checkTokens(t, row)
 	}
 }
 

@@ -75,6 +75,30 @@ func (l *ledger) check(r *llm.Reply, imageIDs []string) error {
 	return nil
 }
 
+// unmark takes a mark of images off the end of a sampled turn and says whether
+// there was one. A server ends a turn at such a token, because no image belongs to
+// it; in a row it would be taken for one. The marks are known from the images of
+// the prompt: the placeholder and what stands before and after it.
+func unmark(r *llm.Reply) bool {
+	n := len(r.TokenIDs)
+	if n == 0 || len(r.Images) == 0 {
+		return false
+	}
+	img := r.Images[0]
+	from, to := int(img.Offset), int(img.Offset)+area(img.Grid)/mergedPatches
+	for _, at := range []int{from - 1, from, to} {
+		if at >= 0 && at < len(r.PromptIDs) && r.TokenIDs[n-1] == r.PromptIDs[at] {
+			r.TokenIDs = r.TokenIDs[:n-1]
+			if r.Logprobs != nil {
+				r.Logprobs = r.Logprobs[:n-1]
+			}
+			r.ReplyTokens--
+			return true
+		}
+	}
+	return false
+}
+
 // area is the number of patches of a grid; 0 for one that no image has.
 func area(g [3]int32) int {
 	n := 1

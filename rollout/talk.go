@@ -24,6 +24,7 @@ const (
 	TurnTokens     = "turn tokens used up"
 	ResponseTokens = "response tokens used up"
 	ContextFull    = "the model's context is full"
+	ImageMark      = "the policy wrote an image mark"
 )
 
 // Why it failed, besides the failures of services.
@@ -70,6 +71,7 @@ type talk struct {
 	used  int // after it, up to the end of the last turn
 	known bool
 
+	marked  bool // the last turn ended with an image mark
 	inexact bool // the tokens are not known for sure: the row has none
 	pending int  // turns at the end of row.Turns that the policy has not read yet
 }
@@ -143,6 +145,9 @@ func (t *talk) run(ctx context.Context) error {
 		said := protocol.Parse(reply.Text)
 		t.say(reply, said)
 		switch {
+		case t.marked:
+			t.truncate(ImageMark)
+			return nil
 		case reply.Finish == "length":
 			t.truncate(t.lengthWhy(reply))
 			return nil
@@ -244,9 +249,10 @@ func (t *talk) ask(ctx context.Context, turn int) (reply *llm.Reply, stop bool, 
 				continue
 			}
 		}
-		t.used = before + reply.ReplyTokens
 		reply.Finish = finish(reply, req.MaxTokens)
-		return reply, false, t.enter(reply)
+		err = t.enter(reply)
+		t.used = before + reply.ReplyTokens
+		return reply, false, err
 	}
 }
 
@@ -268,10 +274,13 @@ func (t *talk) enter(r *llm.Reply) error {
 	} else if r.Policy != "" && r.Policy != t.row.Policy {
 		return broken{fmt.Errorf("the policy changed within the trajectory, from %.12s to %.12s", t.row.Policy, r.Policy)}
 	}
+	t.marked = unmark(r)
 	var err error
 	switch {
 	case t.inexact:
 		return nil
+	case t.marked:
+		err = t.tokens.check(r, t.imageIDs)
 	case len(r.TokenIDs) == 0 && !t.tokens.used:
 		t.inexact = true // a server without token ids
 		return nil
