@@ -37,6 +37,9 @@ func (d *Dataset) look() {
 			continue
 		}
 		d.states[i] = d.inspect(i)
+		if d.spec.Ext == "" && len(d.stale) > 0 { // named files have no part manifests to tell by
+			d.states[i] = state{kind: stale, why: join(d.stale)}
+		}
 		if s := &d.states[i]; s.kind == done && d.mine(i) {
 			if err := s.part.Verify(d.spec.Dir); err != nil {
 				*s = state{kind: todo, why: err.Error()}
