@@ -46,6 +46,7 @@ func (l *lessonReader) read() (*lessons, error) {
 			out.stats.Refused[refusal.Reason]++
 		}
 		if s != nil {
+			out.stats.size(len(s.Tokens), len(s.Images))
 			out.stats.TrainedTokens.add(float64(s.Trained))
 			out.rows = append(out.rows, s)
 		}

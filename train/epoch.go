@@ -96,6 +96,7 @@ func (e *epochReader) judgements(stats *Stats) (map[string]*judgement, error) {
 // one decides what becomes of a row.
 func (e *epochReader) one(row *trajectory.Row, judgements map[string]*judgement, seen map[string]bool, stats *Stats) (*Sequence, Outcome, *Refusal) {
 	stats.row(row)
+	stats.size(len(row.TokenIDs), len(row.Images))
 	o := Outcome{Group: row.Group, Treat: Exclude}
 	if seen[row.ID] {
 		return nil, o, refuse(Duplicate, "")

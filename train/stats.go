@@ -48,8 +48,6 @@ func newStats() *Stats {
 func (s *Stats) row(r *trajectory.Row) {
 	s.Rows++
 	s.Status[r.Status]++
-	s.Tokens.add(float64(len(r.TokenIDs)))
-	s.Images.add(float64(len(r.Images)))
 	if r.HasAnswer {
 		s.Answered++
 	}
@@ -69,6 +67,12 @@ func (s *Stats) row(r *trajectory.Row) {
 	for tool, n := range calls {
 		entry(s.Calls, tool).add(float64(n))
 	}
+}
+
+// size counts a row's tokens and images: as sampled, or as rendered.
+func (s *Stats) size(tokens, images int) {
+	s.Tokens.add(float64(tokens))
+	s.Images.add(float64(images))
 }
 
 func (s *Stats) judged(j *trajectory.Judged) {
