@@ -45,7 +45,7 @@ all: build
 build: bin/.built
 bin/.built: $(SOURCES)
 	@mkdir -p bin
-	$(GO) build -trimpath -ldflags '-X searchloop/internal/job.Version=$(VERSION)' -o bin/ ./jobs/...
+	$(GO) build -ldflags '-X searchloop/internal/job.Version=$(VERSION)' -o bin/ ./jobs/...
 	@touch $@
 
 include pipelines/sources.mk

@@ -40,7 +40,7 @@ C_IN.search-r1-example     := $(SHARED)/text-corpus/search-r1-example.jsonl
 
 # The world's manifest stands for its six files.
 $(WORLD)/manifest.json: | bin/.built
-	bin/world --out $(WORLD) $(JOBFLAGS)
+	bin/world --out $(WORLD) $(WORLD_FLAGS) $(JOBFLAGS)
 $(WORLD_FILES): $(WORLD)/manifest.json ;
 
 known = $(if $($(1).$(2)),,$(error no $(3) named "$(2)"; pipelines/sources.mk says which there are))

@@ -40,7 +40,8 @@ type Options struct {
 
 	Policy      string // folder of the policy, served in this process, or:
 	PolicyURL   string // an OpenAI-compatible server
-	PolicyModel string // its model; "" = the only one
+	PolicyModel string // its model; "" = the only one, or:
+	Script      string // a script of package scripted, served in this process
 
 	Out     string
 	Run     string // name of the run, kept in the rows
@@ -64,6 +65,7 @@ type plan struct {
 	Sampling  recipe.Sampling   `json:"sampling"`
 	PolicyURL string            `json:"policy_url,omitempty"`
 	Model     string            `json:"policy_model,omitempty"`
+	Script    string            `json:"policy_script,omitempty"`
 }
 
 // plan checks the options and puts together what the rows depend on.
@@ -88,18 +90,29 @@ func (o *Options) plan(r *recipe.Recipe) (plan, error) {
 		return usage("no protocol is named %q", r.Protocol.Name)
 	case p.Sampling.N < 1 || o.Samples < 0 || o.Limit < 0 || o.Epoch < 0:
 		return usage("%d samples, limit %d, epoch %d: a number is too small", p.Sampling.N, o.Limit, o.Epoch)
-	case (o.Policy == "") == (o.PolicyURL == ""):
-		return usage("give either a policy folder (--policy) or a server (--policy-url)")
+	case given(o.Policy, o.PolicyURL, o.Script) != 1:
+		return usage("give one of a policy folder (--policy), a server (--policy-url) and a script (--policy-script)")
 	case o.Questions == "" || o.Out == "" || o.Run == "":
 		return usage("--questions, --out and --run are needed")
 	}
 	if o.PolicyURL != "" {
 		p.PolicyURL, p.Model = withoutUser(o.PolicyURL), o.PolicyModel
 	}
+	p.Script = o.Script
 	if r.Retrieval != (recipe.Retrieval{}) {
 		p.Retrieval = &r.Retrieval
 	}
 	return p, nil
+}
+
+// given counts the strings that are not empty.
+func given(options ...string) (n int) {
+	for _, o := range options {
+		if o != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // withoutUser drops user name and password from a URL.
@@ -114,6 +127,7 @@ func withoutUser(u string) string {
 // hash names the recipe sections that the rows depend on, for Row.Recipe.
 func (p plan) hash() string {
 	p.Run, p.Epoch, p.Limit, p.PolicyURL, p.Model = "", 0, 0, "", ""
+	p.Script = ""
 	text, _ := json.Marshal(p)
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])

@@ -10,6 +10,7 @@ import (
 	"searchloop/internal/recipe"
 	"searchloop/internal/retry"
 	"searchloop/internal/secret"
+	"searchloop/rollout/scripted"
 )
 
 // KeyName is the environment variable of the policy server's key.
@@ -25,6 +26,11 @@ func openPolicy(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options) 
 	url, close := o.PolicyURL, func() {}
 	if o.Policy != "" {
 		if url, close, err = servePolicy(r, o.Policy, max(1, rec.Rollout.Concurrency)); err != nil {
+			return nil, nil, err
+		}
+	}
+	if o.Script != "" {
+		if url, close, err = scripted.Local(o.Script, o.Questions); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -19,6 +19,7 @@ type command struct {
 	Policy      string   `placeholder:"DIR" help:"Folder of the policy; it is served in this process."`
 	PolicyURL   string   `placeholder:"URL" help:"OpenAI-compatible server of the policy, instead of a folder (key: POLICY_API_KEY)."`
 	PolicyModel string   `placeholder:"NAME" help:"Model of that server (default: its only one)."`
+	Script      string   `name:"policy-script" placeholder:"NAME" help:"Script that plays the policy, instead of a model: teacher, oracle."`
 	Out         string   `placeholder:"DIR" help:"Folder of the rollouts dataset."`
 	RunName     string   `name:"run" placeholder:"NAME" help:"Name of the run."`
 	Epoch       int      `help:"Epoch; it decides which questions are drawn, and the seeds."`
@@ -30,7 +31,7 @@ type command struct {
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	return rollout.Run(ctx, r, rollout.Options{
 		Questions: c.Questions, Images: c.Images, Lens: c.Lens, TextIndex: c.TextIndex, ImageIndex: c.ImageIndex,
-		Policy: c.Policy, PolicyURL: c.PolicyURL, PolicyModel: c.PolicyModel,
+		Policy: c.Policy, PolicyURL: c.PolicyURL, PolicyModel: c.PolicyModel, Script: c.Script,
 		Out: c.Out, Run: c.RunName, Epoch: c.Epoch, Mode: c.Mode, Limit: c.Limit, Samples: c.Samples,
 	})
 }

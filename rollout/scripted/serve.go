@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"context"
+	"time"
 
 	"searchloop/corpus"
 	"searchloop/internal/atomicfile"
@@ -40,21 +41,8 @@ func Serve(ctx context.Context, r *job.Run, o ServeOptions) error {
 		}
 		opt.Faults = append(opt.Faults, fault)
 	}
-	if o.Questions != "" {
-		m, err := manifest.Open(o.Questions)
-		if err == nil {
-			err = m.Require(o.Questions, corpus.Questions, corpus.QuestionsVersion)
-		}
-		if err != nil {
-			return err
-		}
-		for q, err := range table.ReadDataset[corpus.Question](o.Questions) {
-			if err != nil {
-				return err
-			}
-			q.Prompt, q.Images = nil, nil
-			opt.Questions = append(opt.Questions, q)
-		}
+	if opt.Questions, err = known(o.Questions); err != nil {
+		return err
 	}
 	s := New(opt)
 	url, err := s.Start(o.Addr)
@@ -73,4 +61,48 @@ func Serve(ctx context.Context, r *job.Run, o ServeOptions) error {
 	}
 	r.Log.Info("served", "requests", s.Requests())
 	return fail.Wrap(fail.Service, "stop", url, s.Close(ctx))
+}
+
+// known reads a questions dataset for a server, without what it does not look at;
+// "" gives none.
+func known(dir string) (out []corpus.Question, err error) {
+	if dir == "" {
+		return nil, nil
+	}
+	m, err := manifest.Open(dir)
+	if err == nil {
+		err = m.Require(dir, corpus.Questions, corpus.QuestionsVersion)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for q, err := range table.ReadDataset[corpus.Question](dir) {
+		if err != nil {
+			return nil, err
+		}
+		q.Prompt, q.Images = nil, nil
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+// Local serves a script on a free loopback port of this process. It knows the
+// questions of the dataset; an oracle answers all of them rightly. close ends it.
+func Local(script, questions string) (url string, close func(), err error) {
+	opt := Options{Model: script, Policy: "script:" + script}
+	if opt.Script, err = Lookup(script, 1); err != nil {
+		return "", nil, err
+	}
+	if opt.Questions, err = known(questions); err != nil {
+		return "", nil, err
+	}
+	s := New(opt)
+	if url, err = s.Start("127.0.0.1:0"); err != nil {
+		return "", nil, err
+	}
+	return url, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		s.Close(ctx)
+	}, nil
 }

@@ -22,6 +22,7 @@ type Options struct {
 	Script    Script
 	Questions []corpus.Question // where the question of a conversation is looked up; may be empty
 	Model     string            // name of the one model; "" = "scripted"
+	Policy    string            // identity that answers carry; "" = none, clients then use the URL
 	Faults    []Fault           // the first that applies to a request is served
 
 	// Tokens makes the server speak the token-id extension with a toy tokenizer:
@@ -171,6 +172,7 @@ func (s *Server) reply(in chatRequest, conv Conversation) (*ChatResponse, *refus
 		text = string(toyText(ids))
 	}
 	resp := &ChatResponse{Object: "chat.completion", Model: s.opt.Model, Choices: []Choice{{Message: ReplyMessage{Role: "assistant", Content: text}, Finish: finish}}}
+	resp.Policy = s.opt.Policy
 	resp.Usage = Usage{count(prompt), count(ids), count(prompt) + count(ids)}
 	if s.opt.Tokens && in.ReturnTokenIDs {
 		resp.PromptIDs, resp.PromptImages = prompt, images
