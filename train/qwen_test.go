@@ -24,7 +24,9 @@ import (
 var qwenSpecials = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"}
 
 // qwenFolder writes a tiny Qwen3-VL with a tokenizer of bytes.
-func qwenFolder(t testing.TB, dir string, seed uint64) {
+func qwenFolder(t testing.TB, dir string, seed uint64) { qwenFolderOf(t, dir, seed, "F32") }
+
+func qwenFolderOf(t testing.TB, dir string, seed uint64, dtype string) {
 	t.Helper()
 	tok, err := token.TrainBPE(slices.Values([]string{"abc"}), 256+len(qwenSpecials), qwenSpecials)
 	if err != nil {
@@ -42,7 +44,7 @@ func qwenFolder(t testing.TB, dir string, seed uint64) {
 	}
 	cfg := qwenvl.Config{
 		Vocab: tok.Size(), Hidden: 32, Intermediate: 64, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 16, RopeTheta: 1e4, MRopeSection: [3]int{4, 2, 2}, Tied: true,
-		InitStd: .08, ImagePadID: id("<|image_pad|>"), VideoPadID: id("<|video_pad|>"), VisionStartID: id("<|vision_start|>"), VisionEndID: id("<|vision_end|>"),
+		DType: dtype, InitStd: .08, ImagePadID: id("<|image_pad|>"), VideoPadID: id("<|video_pad|>"), VisionStartID: id("<|vision_start|>"), VisionEndID: id("<|vision_end|>"),
 		PatchSize: 8, MergeSize: 2, TemporalPatch: 2,
 		Vision: qwenvl.VisionConfig{Depth: 1, Hidden: 16, Intermediate: 32, Heads: 2, PositionSide: 4, Deepstack: []int{0}},
 	}
@@ -284,5 +286,72 @@ func seesGRPO(t *testing.T, w toyWorld, ids []string) {
 	o.Out = w.at("swapped")
 	if err := grpo(context.Background(), toyRun(t, "grpo.pack_tokens=64", "grpo.kl=0"), o, qwenKit); kindOf(err) != fail.Bound {
 		t.Errorf("%v", err)
+	}
+}
+
+// A policy stored in bfloat16 learns in steps that bfloat16 cannot hold: the
+// float32 weights go from epoch to epoch in the training state.
+func TestNarrowPolicyKeepsItsMaster(t *testing.T) {
+	w := toyWorld{t.TempDir()}
+	qwenFolderOf(t, w.at("policy"), 1, "BF16")
+	o := w.options("")
+	o.Reference, o.Policy = w.at("policy"), w.at("policy")
+	var before, start []float32
+	for e := range 3 {
+		policy, err := LoadQwen(o.Policy, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rows []trajectory.Row
+		var judged []trajectory.Judged
+		for i := range 8 {
+			row := trajectory.Row{ID: fmt.Sprint("r", i), Group: "g", Status: trajectory.OK, LogprobMode: trajectory.LogprobProcessed, Temperature: 1, TopP: 1,
+				TokenIDs: []int32{65, 66, int32(70 + i%2)}, LossMask: []bool{false, false, true}, Logprobs: make([]float32, 3)}
+			rows = append(rows, row)
+			judged = append(judged, trajectory.Judged{ID: row.ID, Scored: true, Reward: float64(i % 2)})
+		}
+		rescore(t, policy, rows)
+		dataset(t, w.at("rollouts"), "rollouts", rows)
+		dataset(t, w.at("judged"), "judged", judged)
+		o.Rollouts, o.Judged, o.Out = w.at("rollouts"), w.at("judged"), w.at(fmt.Sprint("epoch", e))
+		if err := grpo(context.Background(), toyRun(t, "grpo.optimizer.lr=1e-6", "grpo.optimizer.weight_decay=0", "grpo.updates=1", "grpo.passes=1", "grpo.max_mismatch=0.01"), o, qwenKit); err != nil {
+			t.Fatal(err)
+		}
+		c, err := readCursor(filepath.Join(o.Out, StateDir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := safetensors.OpenFile(filepath.Join(o.Out, StateDir, c.File))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const name = "model.language_model.layers.0.mlp.up_proj.weight"
+		master, err := state.Float32("weight." + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model, err := safetensors.Open(o.Out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dtype, _, _ := model.Info(name); dtype != "BF16" {
+			t.Errorf("saved as %s", dtype)
+		}
+		if e == 0 {
+			first, err := safetensors.Open(w.at("policy"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			start, _ = first.Float32(name)
+			before = start
+		}
+		far, step := 0.0, 0.0
+		for i := range master {
+			far += math.Abs(float64(master[i]-start[i])) / float64(len(master))
+			step += math.Abs(float64(master[i]-before[i])) / float64(len(master))
+		}
+		near(t, "one step", step, 1e-6, 2e-7)
+		near(t, "way so far", far, 1e-6*float64(e+1), 3e-7*float64(e+1))
+		before, o.Policy = master, o.Out
 	}
 }
