@@ -2,6 +2,7 @@ package serve
 
 import (
 	"math"
+	"slices"
 
 	"searchloop/internal/vec"
 )
@@ -9,16 +10,19 @@ import (
 // sampling says how a token is drawn: logits are divided by temperature, then
 // only the topK likeliest are kept (0: all), then, of these, the likeliest that
 // together have topP of their probability (1: all); one of the rest is drawn.
-// Temperature 0 takes the likeliest. Of equals the smaller id comes first.
+// Temperature 0 takes the likeliest. Of equals the smaller id comes first. Banned
+// tokens are left out before all that.
 type sampling struct {
 	temperature float32
 	topK        int
 	topP        float32
 	seed        uint64
+	banned      []int32
 }
 
 // drawn is a token and its log-prob under the distribution after temperature,
-// before topK and topP; temperature 0 reports that of temperature 1.
+// before tokens are left out (the distribution that a trainer scores); temperature
+// 0 reports that of temperature 1.
 type drawn struct {
 	id      int32
 	logprob float32
@@ -60,17 +64,22 @@ func (s *sampling) draw(logits []float32, position, tops int, w *scratch) (d dra
 		return drawn{}, false
 	}
 	lse := peak + float32(math.Log(float64(total)))
+	left := float64(total)
+	for _, id := range s.banned {
+		left -= float64(p[id])
+		p[id] = 0
+	}
 	switch {
-	case s.temperature <= 0:
-		d.id = int32(vec.ArgMax(logits))
+	case s.temperature <= 0 || left < 1e-6: // hardly anything but banned tokens
+		d.id = s.greatest(logits)
 	case s.topK > 0 && s.topK < n || s.topP < 1:
-		d.id = s.drawFew(p, position, w)
+		d.id = s.drawFew(logits, p, position, w)
 	default:
-		d.id = pick(p, nil, float64(total), uniform(s.seed, position))
+		d.id = pick(p, nil, left, uniform(s.seed, position))
 	}
 	d.logprob = min(logits[d.id]*scale-lse, 0)
 	if tops > 0 {
-		ids := likeliest(p, min(tops, n), w.order)
+		ids := s.likeliest(logits, min(tops, n-len(s.banned)), w.order)
 		d.top = make([]likely, len(ids))
 		for i, id := range ids {
 			d.top[i] = likely{id, min(logits[id]*scale-lse, 0)}
@@ -79,45 +88,55 @@ func (s *sampling) draw(logits []float32, position, tops int, w *scratch) (d dra
 	return d, true
 }
 
-// drawFew draws from the tokens that topK and topP leave.
-func (s *sampling) drawFew(p []float32, position int, w *scratch) int32 {
-	k := len(p)
-	if s.topK > 0 {
-		k = min(k, s.topK)
+// greatest returns the likeliest token that is not banned.
+func (s *sampling) greatest(logits []float32) int32 {
+	if id := int32(vec.ArgMax(logits)); !slices.Contains(s.banned, id) {
+		return id
 	}
-	// Under topP alone few are needed as a rule: take them off a heap one by one.
-	h := w.order[:len(p)]
-	for i := range h {
-		h[i] = int32(i)
-	}
-	for i := len(h)/2 - 1; i >= 0; i-- {
-		sink(h, p, i)
-	}
-	kept := 0 // taken tokens are moved to the end of w.order, the likeliest last
-	sum, want := 0.0, math.Inf(1)
-	if s.topK <= 0 || s.topK >= len(p) {
-		want = 0
-		for _, x := range p {
-			want += float64(x)
+	best := int32(-1)
+	for i, l := range logits {
+		if id := int32(i); (best < 0 || l > logits[best]) && !slices.Contains(s.banned, id) {
+			best = id
 		}
-		want *= float64(s.topP)
 	}
-	for kept < k && len(h) > 0 && sum < want {
-		id := h[0]
-		h[0] = h[len(h)-1]
-		h[len(h)-1] = id
-		h = h[:len(h)-1]
-		sink(h, p, 0)
-		sum += float64(p[id])
-		kept++
-	}
-	few := w.order[len(p)-kept : len(p)]
-	if s.topP < 1 && math.IsInf(want, 1) { // topP of what topK left
+	return max(best, 0)
+}
+
+// drawFew draws from the tokens that topK and topP leave.
+func (s *sampling) drawFew(logits, p []float32, position int, w *scratch) int32 {
+	var few []int32 // the likeliest first
+	sum, want := 0.0, math.Inf(1)
+	if k := s.topK; k > 0 && k < len(p) {
+		if k > 256 { // insertion would be slow
+			few = s.descend(logits, w.order, func(id int32) bool { return true }, func(id int32, kept int) bool { return kept < k })
+		} else {
+			few = s.likeliest(logits, k, w.order)
+		}
+		for _, id := range few {
+			sum += float64(p[id])
+		}
+		if s.topP < 1 { // of what topK left
+			want = sum * float64(s.topP)
+		}
+	} else {
+		for _, x := range p {
+			sum += float64(x)
+		}
+		// Tokens below floor have at most 1-topP together: those kept are all above.
 		want = sum * float64(s.topP)
+		floor := float32((sum - want) / float64(len(p)) * 0.999)
+		seen := 0.0
+		few = s.descend(logits, w.order, func(id int32) bool { return p[id] >= floor }, func(id int32, _ int) bool {
+			more := seen < want
+			seen += float64(p[id])
+			return more
+		})
+	}
+	if want < math.Inf(1) {
 		sum = 0
-		for i := len(few) - 1; i >= 0; i-- {
-			if sum += float64(p[few[i]]); sum >= want {
-				few = few[i:]
+		for i, id := range few {
+			if sum += float64(p[id]); sum >= want {
+				few = few[:i+1]
 				break
 			}
 		}
@@ -125,17 +144,41 @@ func (s *sampling) drawFew(p []float32, position int, w *scratch) int32 {
 	return pick(p, few, sum, uniform(s.seed, position))
 }
 
+// descend returns the tokens that are eligible, the likeliest first, as long as
+// more says so of the next. It uses buf.
+func (s *sampling) descend(logits []float32, buf []int32, eligible func(int32) bool, more func(id int32, kept int) bool) []int32 {
+	h := buf[:0]
+	for i := range logits {
+		if id := int32(i); eligible(id) && !slices.Contains(s.banned, id) {
+			h = append(h, id)
+		}
+	}
+	all := h
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		sink(h, logits, i)
+	}
+	for len(h) > 0 && more(h[0], len(all)-len(h)) { // taken tokens go behind the heap
+		last := len(h) - 1
+		h[0], h[last] = h[last], h[0]
+		h = h[:last]
+		sink(h, logits, 0)
+	}
+	few := all[len(h):]
+	slices.Reverse(few)
+	return few
+}
+
 // sink restores the heap below i: the likelier on top, of equals the smaller id.
-func sink(h []int32, p []float32, i int) {
+func sink(h []int32, logits []float32, i int) {
 	for {
 		c := 2*i + 1
 		if c >= len(h) {
 			return
 		}
-		if c+1 < len(h) && before(p, h[c+1], h[c]) {
+		if c+1 < len(h) && before(logits, h[c+1], h[c]) {
 			c++
 		}
-		if !before(p, h[c], h[i]) {
+		if !before(logits, h[c], h[i]) {
 			return
 		}
 		h[i], h[c] = h[c], h[i]
@@ -143,10 +186,12 @@ func sink(h []int32, p []float32, i int) {
 	}
 }
 
-func before(p []float32, a, b int32) bool { return p[a] > p[b] || p[a] == p[b] && a < b }
+func before(logits []float32, a, b int32) bool {
+	return logits[a] > logits[b] || logits[a] == logits[b] && a < b
+}
 
-// pick returns the token at share u of the summed probabilities: of all tokens in
-// the order of ids, or of few from its end to its beginning.
+// pick returns the token at share u of the summed probabilities: of few in their
+// order, or of all tokens when few is nil.
 func pick(p []float32, few []int32, total, u float64) int32 {
 	target, sum, last := u*total, 0.0, int32(0)
 	if few == nil {
@@ -160,9 +205,9 @@ func pick(p []float32, few []int32, total, u float64) int32 {
 		}
 		return last
 	}
-	for i := len(few) - 1; i >= 0; i-- {
-		last = few[i]
-		if sum += float64(p[last]); sum > target {
+	for _, id := range few {
+		last = id
+		if sum += float64(p[id]); sum > target {
 			break
 		}
 	}
@@ -170,18 +215,18 @@ func pick(p []float32, few []int32, total, u float64) int32 {
 }
 
 // likeliest returns the n likeliest ids, the likeliest first. It uses buf.
-func likeliest(p []float32, n int, buf []int32) []int32 {
+func (s *sampling) likeliest(logits []float32, n int, buf []int32) []int32 {
 	best := buf[:0]
-	for i := range p {
+	for i := range logits {
 		id := int32(i)
-		if len(best) == n && !before(p, id, best[n-1]) {
+		if len(best) == n && (n == 0 || !before(logits, id, best[n-1])) || slices.Contains(s.banned, id) {
 			continue
 		}
 		if len(best) < n {
 			best = append(best, id)
 		}
 		j := len(best) - 1
-		for ; j > 0 && before(p, id, best[j-1]); j-- {
+		for ; j > 0 && before(logits, id, best[j-1]); j-- {
 			best[j] = best[j-1]
 		}
 		best[j] = id

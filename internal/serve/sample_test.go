@@ -25,6 +25,15 @@ func slowDraw(s sampling, logits []float32, position int) (keep []int32, logprob
 		t = 1
 	}
 	n := len(logits)
+	if len(s.banned) > 0 {
+		_, logprob = slowDraw(sampling{temperature: s.temperature, topP: 1}, logits, 0)
+		logits = slices.Clone(logits)
+		for _, id := range s.banned {
+			logits[id] = float32(math.Inf(-1))
+		}
+		keep, _ = slowDraw(sampling{s.temperature, s.topK, s.topP, 0, nil}, logits, 0)
+		return keep, logprob
+	}
 	z := 0.0
 	for _, l := range logits {
 		z += math.Exp(float64(l) / t)
@@ -76,6 +85,12 @@ func TestDraw(t *testing.T) {
 		if r.IntN(2) == 0 {
 			s.topP = float32(r.Float64())*0.98 + 0.01
 		}
+		if r.IntN(2) == 0 && n > 2 {
+			s.banned = []int32{int32(r.IntN(n / 2)), int32(n/2 + r.IntN(n/2))}
+			if r.IntN(2) == 0 {
+				logits[s.banned[0]] = 40
+			}
+		}
 		before := slices.Clone(logits)
 		position := r.IntN(5000)
 		d, ok := s.draw(logits, position, 5, w)
@@ -85,14 +100,14 @@ func TestDraw(t *testing.T) {
 		keep, logprob := slowDraw(s, logits, position)
 		if i := slices.Index(keep, d.id); i < 0 {
 			// The very border of topP may fall on either side of a rounding.
-			if more, _ := slowDraw(sampling{s.temperature, s.topK, min(s.topP+1e-5, 1), 0}, logits, 0); !slices.Contains(more, d.id) {
+			if more, _ := slowDraw(sampling{s.temperature, s.topK, min(s.topP+1e-5, 1), 0, s.banned}, logits, 0); !slices.Contains(more, d.id) {
 				t.Fatalf("%+v drew %d, not one of %d kept", s, d.id, len(keep))
 			}
 		}
 		if diff := math.Abs(float64(d.logprob) - logprob[d.id]); diff > 2e-5 {
 			t.Fatalf("%+v: log-prob %v, want %v", s, d.logprob, logprob[d.id])
 		}
-		all, _ := slowDraw(sampling{temperature: s.temperature + 1, topP: 1}, logits, 0)
+		all, _ := slowDraw(sampling{temperature: s.temperature + 1, topP: 1, banned: s.banned}, logits, 0)
 		for i, l := range d.top {
 			if l.id != all[i] || math.Abs(float64(l.logprob)-logprob[l.id]) > 2e-5 {
 				t.Fatalf("likeliest %d is %v, want %d", i, l, all[i])

@@ -124,8 +124,8 @@ func newServer(p *parts, opt Options) (*Server, error) {
 	}
 	opt.KVTokens = max(opt.KVTokens, opt.Context)
 	s := &Server{opt: opt, tok: p.tok, policy: p.policy, meter: new(meter), log: opt.Log, end: map[int32]bool{}, created: time.Now().Unix()}
-	for _, id := range append(append([]int32(nil), p.end...), spec.ImageMarks...) {
-		s.end[id] = true // a sampled image mark stands for no image: the turn cannot go on
+	for _, id := range p.end {
+		s.end[id] = true
 	}
 	s.pictures = newPictures(p.processor, imageBytes, opt.Context)
 	s.engine = &engine{model: p.model, tok: p.tok, log: opt.Log, spec: spec, context: opt.Context, active: opt.MaxActive, waiting: opt.MaxQueue,
@@ -242,6 +242,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	seq := &sequence{ctx: r.Context(), prompt: p, sampling: q.sampling(), tops: q.TopLogprobs}
+	seq.banned = s.engine.spec.ImageMarks // there would be no image that they stand for
 	if seq.limits, err = s.limits(q, p); err == nil {
 		err = s.engine.submit(seq)
 	}
