@@ -52,7 +52,7 @@ var (
 
 func (e *engine) start() {
 	e.changed.L = &e.mu
-	e.kept.limit = e.tokens
+	e.kept.limit, e.kept.most = e.tokens, 8*e.active
 	e.scratch.New = func() any { return new(scratch) }
 	e.ended = make(chan struct{})
 	go e.loop()

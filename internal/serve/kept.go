@@ -1,12 +1,15 @@
 package serve
 
+import "slices"
+
 // kept are the caches of turns that have ended, so that the next turn of the same
 // conversation, or another sample of the same prompt, need not read it again.
 // The one unused for longest goes first. Used by the engine alone.
 type kept struct {
 	list   []*keptCache // the one used last at the end
 	tokens int          // in all of them
-	limit  int
+	limit  int          // greatest value of tokens
+	most   int          // greatest length of list: each new turn is compared with all
 }
 
 type keptCache struct {
@@ -48,12 +51,7 @@ func (k *kept) find(p *prompt) (best *keptCache, n int) {
 // use gives a cache with the first n tokens of c: c's own when it has no more
 // (a conversation goes on), else a fork.
 func (k *kept) use(c *keptCache, n int) Cache {
-	for i, x := range k.list {
-		if x == c {
-			k.list = append(k.list[:i], k.list[i+1:]...)
-			break
-		}
-	}
+	k.list = slices.DeleteFunc(k.list, func(x *keptCache) bool { return x == c })
 	if n == len(c.ids) {
 		k.tokens -= len(c.ids)
 		return c.cache
@@ -80,14 +78,21 @@ func (k *kept) keep(s *sequence) {
 	k.list = append(k.list, &keptCache{ids, images, s.cache})
 	k.tokens += n
 	k.shrink(k.limit)
+	for len(k.list) > k.most {
+		k.drop()
+	}
 }
 
 // shrink drops caches until at most limit tokens are kept.
 func (k *kept) shrink(limit int) {
 	for k.tokens > limit && len(k.list) > 0 {
-		c := k.list[0]
-		k.list = k.list[1:]
-		k.tokens -= len(c.ids)
-		c.cache.Release()
+		k.drop()
 	}
+}
+
+func (k *kept) drop() {
+	c := k.list[0]
+	k.list = slices.Delete(k.list, 0, 1)
+	k.tokens -= len(c.ids)
+	c.cache.Release()
 }
