@@ -26,6 +26,7 @@ const (
 	ErrorObject   = "error object"   // status 200 with an error inside
 	NoChoices     = "no choices"     // a response without a turn
 	Empty         = "empty reply"    // a turn of no text and no tokens
+	Aborted       = "aborted"        // the server gave the turn up half way
 	ContextLength = "context length" // the prompt does not fit the model
 	Filtered      = "content filter" // the server refuses this content
 	Unauthorised  = "unauthorised"   // 401, 403

@@ -60,6 +60,7 @@ func TestEveryFailureHasItsClass(t *testing.T) {
 		{"no choices", `{"choices":[]}`, 200, NoChoices, retry.Again, 5},
 		{"empty content", `{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}`, 200, Empty, retry.Again, 5},
 		{"null content", `{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}`, 200, Empty, retry.Again, 5},
+		{"aborted", `{"choices":[{"message":{"content":"half"},"finish_reason":"abort"}]}`, 200, Aborted, retry.Again, 5},
 		{"bad request", `{"error":{"message":"n must be 1"}}`, 400, "http 400", retry.Never, 1},
 		{"context length, OpenAI", `{"error":{"message":"too long","code":"context_length_exceeded"}}`, 400, ContextLength, retry.Never, 1},
 		{"context length, vLLM", long, 400, ContextLength, retry.Never, 1},

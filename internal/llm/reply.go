@@ -54,6 +54,9 @@ func readReply(x *exchange) (*Reply, *retry.Fault) {
 	if c.Finish == "content_filter" {
 		return nil, &retry.Fault{Verdict: retry.Never, Class: Filtered, Err: fmt.Errorf("the server stopped the turn")}
 	}
+	if c.Finish == "abort" || c.Finish == "error" {
+		return bad(Aborted, "finish_reason %q", c.Finish)
+	}
 	out.Text = text(c.Message.Content)
 	if c.Message.Reasoning != "" {
 		// The server's reasoning parser took the thought out of the text: put it back.

@@ -28,7 +28,7 @@ func (r *Row) Check() error {
 	last := 0
 	for i, img := range r.Images {
 		pads, from := int(img.GridT)*int(img.GridH)*int(img.GridW)/4, int(img.Offset)
-		if pads <= 0 || from < last || from+pads > n {
+		if max(img.GridT, img.GridH, img.GridW) > 1<<16 || pads <= 0 || from < last || from+pads > n {
 			return fmt.Errorf("image %d (%d×%d×%d at token %d) is outside of %d tokens", i, img.GridT, img.GridH, img.GridW, from, n)
 		}
 		last = from + pads
