@@ -11,13 +11,13 @@ eval: $(V)/epoch-$(evalepoch)/manifest.json
 	@bin/evaluate --show $(V)/epoch-$(evalepoch)
 
 define eval_rules
-$(V)/epoch-$(1)/rollouts/manifest.json: $(call playingdep,$(BENCH)) $(call playerdep,$(1)) | bin/.built
+$(V)/epoch-$(1)/rollouts/manifest.json: $(call playingdep,$(BENCH)) $(call playerdep,$(1)) $(recipes) | bin/.built
 	bin/rollout $$(flags) $(call player,$(1)) $(call playing,$(BENCH)) --out $$(@D) --run $(RUN) --epoch $(1) --mode eval --shards $(SHARDS) $(limit)
 
-$(V)/epoch-$(1)/judged/manifest.json: $(V)/epoch-$(1)/rollouts/manifest.json | bin/.built
+$(V)/epoch-$(1)/judged/manifest.json: $(V)/epoch-$(1)/rollouts/manifest.json $(recipes) | bin/.built
 	bin/judge $$(flags) --rollouts $(V)/epoch-$(1)/rollouts --out $$(@D) $(judging) --shards $(SHARDS)
 
-$(V)/epoch-$(1)/manifest.json: $(V)/epoch-$(1)/judged/manifest.json $(V)/epoch-$(1)/rollouts/manifest.json | bin/.built
+$(V)/epoch-$(1)/manifest.json: $(V)/epoch-$(1)/judged/manifest.json $(V)/epoch-$(1)/rollouts/manifest.json $(recipes) | bin/.built
 	bin/evaluate $$(flags) --bench $(BENCH) --rollouts $(V)/epoch-$(1)/rollouts --judged $(V)/epoch-$(1)/judged --questions data/questions/$(BENCH) --out $$(@D)
 endef
 $(foreach e,$(sort $(shell seq 0 $(EPOCH)) $(evalepoch)),$(eval $(call eval_rules,$(e))))

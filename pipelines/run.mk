@@ -6,6 +6,15 @@
 R := runs/$(RUN)
 flags = --recipe $(RECIPE) $(foreach s,$(SET),--set $(s)) $(JOBFLAGS)
 
+# What a run's stages depend on beside data: the recipes, and what was set on the
+# command line. A job whose part of it is unchanged sees that and does nothing.
+settings := $(R)/.settings
+$(settings): FORCE
+	@mkdir -p $(@D)
+	@echo '$(RECIPE) $(SET) limit=$(LIMIT) shards=$(SHARDS) corpus=$(CORPUS) $(POLICY) $(POLICY_URL) $(POLICY_MODEL) $(JUDGE_URL) $(JUDGE_MODEL)' | cmp -s - $@ || echo '$(RECIPE) $(SET) limit=$(LIMIT) shards=$(SHARDS) corpus=$(CORPUS) $(POLICY) $(POLICY_URL) $(POLICY_MODEL) $(JUDGE_URL) $(JUDGE_MODEL)' > $@
+FORCE:
+recipes := $(wildcard pipelines/recipes/*.yaml) $(settings)
+
 rollout: $(R)/epoch-$(EPOCH)/rollouts/manifest.json
 judge:   $(R)/epoch-$(EPOCH)/judged/manifest.json
 train:   $(R)/epoch-$(EPOCH)/checkpoint/manifest.json
@@ -23,25 +32,25 @@ playingdep = $(call questions,$(1)) $(call lensof,$(1)) $(call indices,$(CORPUS)
 judging    = $(if $(JUDGE_URL),--judge-url $(JUDGE_URL)) $(if $(JUDGE_MODEL),--judge-model $(JUDGE_MODEL))
 
 # Epoch 0: the scripted teacher plays every training question once.
-$(R)/epoch-0/rollouts/manifest.json: $(call playingdep,$(TRAINSET)) | bin/.built
+$(R)/epoch-0/rollouts/manifest.json: $(call playingdep,$(TRAINSET)) $(recipes) | bin/.built
 	bin/rollout $(flags) --set rollout.questions=0 --policy-script teacher --samples 1 $(call playing,$(TRAINSET)) --out $(@D) --run $(RUN) --epoch 0 --mode train --shards $(SHARDS) $(limit)
 
-$(R)/base/manifest.json: $(R)/epoch-0/rollouts/manifest.json | bin/.built
+$(R)/base/manifest.json: $(R)/epoch-0/rollouts/manifest.json $(recipes) | bin/.built
 	bin/policy $(flags) --rollouts $(R)/epoch-0/rollouts --out $(@D)
 
-$(R)/epoch-0/checkpoint/manifest.json: $(R)/base/manifest.json $(R)/epoch-0/rollouts/manifest.json | bin/.built
+$(R)/epoch-0/checkpoint/manifest.json: $(R)/base/manifest.json $(R)/epoch-0/rollouts/manifest.json $(recipes) | bin/.built
 	bin/sft $(flags) --policy $(R)/base --rollouts $(R)/epoch-0/rollouts --images data/questions/$(TRAINSET)/images --images $(R)/epoch-0/rollouts/images --out $(@D)
 
 # Epoch e. Rules are written out for each epoch, since make uses a pattern rule
 # only once in a chain.
 define epoch_rules
-$(R)/epoch-$(1)/rollouts/manifest.json: $(call playingdep,$(TRAINSET)) $(call playerdep,$(call prev,$(1))) | bin/.built
+$(R)/epoch-$(1)/rollouts/manifest.json: $(call playingdep,$(TRAINSET)) $(call playerdep,$(call prev,$(1))) $(recipes) | bin/.built
 	bin/rollout $$(flags) $(call player,$(call prev,$(1))) $(call playing,$(TRAINSET)) --out $$(@D) --run $(RUN) --epoch $(1) --mode train --shards $(SHARDS) $(limit)
 
-$(R)/epoch-$(1)/judged/manifest.json: $(R)/epoch-$(1)/rollouts/manifest.json | bin/.built
+$(R)/epoch-$(1)/judged/manifest.json: $(R)/epoch-$(1)/rollouts/manifest.json $(recipes) | bin/.built
 	bin/judge $$(flags) --rollouts $(R)/epoch-$(1)/rollouts --out $$(@D) $(judging) --shards $(SHARDS)
 
-$(R)/epoch-$(1)/checkpoint/manifest.json: $(R)/epoch-$(1)/judged/manifest.json $(R)/epoch-$(1)/rollouts/manifest.json $(call policydep,$(call prev,$(1))) $(call policydep,0) | bin/.built
+$(R)/epoch-$(1)/checkpoint/manifest.json: $(R)/epoch-$(1)/judged/manifest.json $(R)/epoch-$(1)/rollouts/manifest.json $(call policydep,$(call prev,$(1))) $(call policydep,0) $(recipes) | bin/.built
 	bin/grpo $$(flags) --policy $(call policydir,$(call prev,$(1))) --reference $(call policydir,0) --rollouts $(R)/epoch-$(1)/rollouts --judged $(R)/epoch-$(1)/judged --images data/questions/$(TRAINSET)/images --images $(R)/epoch-$(1)/rollouts/images --out $$(@D)
 endef
 $(foreach e,$(shell seq 1 $(EPOCH)),$(eval $(call epoch_rules,$(e))))
