@@ -16,34 +16,36 @@ var palette = map[string]color.RGBA{
 	"purple": {130, 40, 160, 255}, "orange": {240, 130, 20, 255}, "white": {245, 245, 245, 255}, "black": {20, 20, 20, 255},
 }
 
-// Emblem draws a place's emblem as PNG: a field of its colour, its shape in the
-// middle in grey, and a row of dots that no other place has in the same order.
+// Emblem draws a place's emblem as PNG: a field of its colour within a border of
+// another, a grey shape in the middle, and in it dots that no other place has in
+// the same order.
 func Emblem(p Place) []byte {
 	img := image.NewRGBA(image.Rect(0, 0, Side, Side))
-	field := palette[p.Colour]
+	const border = 10
 	ink := color.RGBA{128, 128, 128, 255}
 	for y := range Side {
 		for x := range Side {
-			c := field
-			if inShape(p.Shape, x-Side/2, y-Side/2) {
+			c := palette[p.Colour]
+			switch {
+			case min(x, y, Side-1-x, Side-1-y) < border:
+				c = palette[p.Border]
+			case inShape(p.shape, x-Side/2, y-Side/2):
 				c = ink
 			}
 			img.SetRGBA(x, y, c)
 		}
 	}
-	for i := range 16 {
-		shade := uint8(p.mark >> (4 * i) & 15)
-		for dy := range 3 {
-			for dx := range 3 {
-				img.SetRGBA(1+4*i-i/8+dx, Side-4+dy, color.RGBA{shade * 17, shade * 17, 255 - shade*17, 255})
-			}
+	for i := range 16 { // four by four dots, four bits of the mark in each
+		shade := uint8(p.mark>>(4*i)&15) * 17
+		for d := range 4 {
+			img.SetRGBA(Side/2-4+2*(i%4)+d%2, Side/2-4+2*(i/4)+d/2, color.RGBA{shade, shade, 255 - shade, 255})
 		}
 	}
 	return encode(img)
 }
 
 func inShape(shape string, x, y int) bool {
-	const r = 18
+	const r = 14
 	ax, ay := max(x, -x), max(y, -y)
 	switch shape {
 	case "circle":

@@ -37,11 +37,11 @@ var values = map[string][]string{
 	"dance": strings.Fields("waltz polka tango jig reel samba rumba minuet bolero gavotte mazurka salsa"),
 }
 
-// Colours of emblem fields.
+// Colours of the fields and borders of emblems.
 var Colours = strings.Fields("red green blue yellow purple orange white black")
 
-// Shapes on emblems.
-var Shapes = strings.Fields("circle square diamond cross stripe triangle")
+// shapes on emblems: no question is about them.
+var shapes = strings.Fields("circle square diamond cross stripe triangle")
 
 var (
 	heads = strings.Fields("vor kel mun tas bel rin gor dal fen lum nar pol sar tor wen zan bram cor hal jor mir dun sel gar kos vel tam nev bor lin")
@@ -54,8 +54,9 @@ type Place struct {
 	Split  string
 	Facts  map[string]string // by attribute
 	Colour string            // of the emblem's field
-	Shape  string            // on the emblem
+	Border string            // colour of the emblem's border, another one
 	Trades string            // name of another place, a distractor in its passages
+	shape  string            // on the emblem
 	mark   uint64            // what makes the drawing of its emblem and map its own
 }
 
@@ -87,7 +88,9 @@ func New(seed uint64, train, test int) *World {
 				p.Facts[a] = pick(rng, v)
 			}
 		}
-		p.Colour, p.Shape = pick(rng, Colours), pick(rng, Shapes)
+		field := rng.IntN(len(Colours))
+		p.Colour, p.Border = Colours[field], Colours[(field+1+rng.IntN(len(Colours)-1))%len(Colours)]
+		p.shape = pick(rng, shapes)
 		w.Places[i] = p
 	}
 	for i := range w.Places {
@@ -109,10 +112,8 @@ func Values(attr string) []string {
 		return combine(heads, heads)
 	case "name":
 		return combine(heads, tails)
-	case "colour":
+	case "colour", "border":
 		return Colours
-	case "shape":
-		return Shapes
 	}
 	return values[attr]
 }

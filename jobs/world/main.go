@@ -13,7 +13,7 @@ type command struct {
 	job.Flags
 	Out            string `required:"" help:"Folder for the raw files."`
 	Seed           uint64 `default:"7" help:"Seed of everything in the world."`
-	Train          int    `default:"240" help:"Places of the training split."`
+	Train          int    `default:"360" help:"Places of the training split."`
 	Test           int    `default:"80" help:"Places of the held-out split."`
 	TrainQuestions int    `default:"0" help:"Training questions; 0 takes all."`
 	TestQuestions  int    `default:"240" help:"Held-out questions; 0 takes all."`

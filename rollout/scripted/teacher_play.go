@@ -92,7 +92,7 @@ func (t teacher) read(kind, attr, truth, seen string, rng *rand.Rand) string {
 
 var (
 	fact  = regexp.MustCompile(`(founder|river|bird|metal|fruit|dance) (\w+)\.`)
-	which = regexp.MustCompile(`the (name|colour|shape|founder|river|bird|metal|fruit|dance) of`)
+	which = regexp.MustCompile(`the (name|colour|border|founder|river|bird|metal|fruit|dance) of`)
 )
 
 // attribute reads what a question asks for.
