@@ -16,20 +16,18 @@ var palette = map[string]color.RGBA{
 	"purple": {130, 40, 160, 255}, "orange": {240, 130, 20, 255}, "white": {245, 245, 245, 255}, "black": {20, 20, 20, 255},
 }
 
-// Emblem draws a place's emblem as PNG: a field of its colour within a border of
-// another, a grey shape in the middle, and in it dots that no other place has in
-// the same order.
+// Emblem draws a place's emblem as PNG: two halves in its colours, a grey shape in
+// the middle, and in it dots that no other place has in the same order.
 func Emblem(p Place) []byte {
 	img := image.NewRGBA(image.Rect(0, 0, Side, Side))
-	const border = 10
 	ink := color.RGBA{128, 128, 128, 255}
 	for y := range Side {
 		for x := range Side {
-			c := palette[p.Colour]
-			switch {
-			case min(x, y, Side-1-x, Side-1-y) < border:
-				c = palette[p.Border]
-			case inShape(p.shape, x-Side/2, y-Side/2):
+			c := palette[p.Top]
+			if y >= Side/2 {
+				c = palette[p.Foot]
+			}
+			if inShape(p.shape, x-Side/2, y-Side/2) {
 				c = ink
 			}
 			img.SetRGBA(x, y, c)
@@ -45,7 +43,7 @@ func Emblem(p Place) []byte {
 }
 
 func inShape(shape string, x, y int) bool {
-	const r = 14
+	const r = 12
 	ax, ay := max(x, -x), max(y, -y)
 	switch shape {
 	case "circle":

@@ -63,10 +63,10 @@ func (w *World) Questions(split string) []Question {
 		for _, ask := range []string{"Which place has this emblem?", "What is the name of the place with this emblem?"} {
 			out = append(out, Question{Lens, "name", i, ask, p.Name, true})
 		}
-		for _, look := range []struct{ attr, value string }{{"colour", p.Colour}, {"border", p.Border}} {
+		for _, look := range []struct{ attr, value string }{{"top", p.Top}, {"foot", p.Foot}} {
 			out = append(out,
-				Question{None, look.attr, i, fmt.Sprintf("What is the %s of this emblem?", look.attr), look.value, true},
-				Question{Image, look.attr, i, fmt.Sprintf("What is the %s of the emblem of %s?", look.attr, p.Name), look.value, false})
+				Question{None, look.attr, i, fmt.Sprintf("What colour is the %s of this emblem?", look.attr), look.value, true},
+				Question{Image, look.attr, i, fmt.Sprintf("What colour is the %s of the emblem of %s?", look.attr, p.Name), look.value, false})
 		}
 	}
 	return out

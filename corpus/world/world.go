@@ -37,7 +37,7 @@ var values = map[string][]string{
 	"dance": strings.Fields("waltz polka tango jig reel samba rumba minuet bolero gavotte mazurka salsa"),
 }
 
-// Colours of the fields and borders of emblems.
+// Colours of the two halves of emblems.
 var Colours = strings.Fields("red green blue yellow purple orange white black")
 
 // shapes on emblems: no question is about them.
@@ -53,8 +53,8 @@ type Place struct {
 	Name   string
 	Split  string
 	Facts  map[string]string // by attribute
-	Colour string            // of the emblem's field
-	Border string            // colour of the emblem's border, another one
+	Top    string            // colour of the emblem's upper half
+	Foot   string            // colour of its lower half, another one
 	Trades string            // name of another place, a distractor in its passages
 	shape  string            // on the emblem
 	mark   uint64            // what makes the drawing of its emblem and map its own
@@ -88,8 +88,8 @@ func New(seed uint64, train, test int) *World {
 				p.Facts[a] = pick(rng, v)
 			}
 		}
-		field := rng.IntN(len(Colours))
-		p.Colour, p.Border = Colours[field], Colours[(field+1+rng.IntN(len(Colours)-1))%len(Colours)]
+		top := rng.IntN(len(Colours))
+		p.Top, p.Foot = Colours[top], Colours[(top+1+rng.IntN(len(Colours)-1))%len(Colours)]
 		p.shape = pick(rng, shapes)
 		w.Places[i] = p
 	}
@@ -112,7 +112,7 @@ func Values(attr string) []string {
 		return combine(heads, heads)
 	case "name":
 		return combine(heads, tails)
-	case "colour", "border":
+	case "top", "foot":
 		return Colours
 	}
 	return values[attr]

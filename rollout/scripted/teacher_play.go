@@ -92,7 +92,7 @@ func (t teacher) read(kind, attr, truth, seen string, rng *rand.Rand) string {
 
 var (
 	fact  = regexp.MustCompile(`(founder|river|bird|metal|fruit|dance) (\w+)\.`)
-	which = regexp.MustCompile(`the (name|colour|border|founder|river|bird|metal|fruit|dance) of`)
+	which = regexp.MustCompile(`the (name|top|foot|founder|river|bird|metal|fruit|dance) of`)
 )
 
 // attribute reads what a question asks for.
@@ -126,7 +126,7 @@ func final(think, answer string) string {
 }
 
 func look(attr, value string) string {
-	return final(fmt.Sprintf("The %s is %s.", attr, value), value)
+	return final(fmt.Sprintf("I see that the %s is %s.", attr, value), value)
 }
 
 func guess(attr string, rng *rand.Rand) string {
