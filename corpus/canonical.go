@@ -44,7 +44,7 @@ func (c *canonical) question(row Row[Sample]) (Question, error) {
 	}
 	split := pick(c.opt.Split, s.Split, c.format.Split)
 	q := Question{
-		DataSource:  pick(c.opt.DataSource, s.DataSource, c.format.Name),
+		DataSource:  pick(c.opt.DataSource, s.DataSource, c.format.DataSource, c.format.Name),
 		Ability:     s.Ability,
 		AgentName:   pick(s.AgentName, "tool_agent"),
 		RewardModel: RewardModel{Style: "rule", GroundTruth: GroundTruth{Target: s.Truth}, CandidateAnswers: candidatesJSON(s.Candidates)},
@@ -116,7 +116,7 @@ func (c *canonical) passage(row Row[Document]) (Passage, error) {
 func (c *canonical) image(source string, pic Picture) (sha string, cell ImageCell, err error) {
 	data := pic.Data
 	if pic.Path != "" {
-		if data, err = c.readFile(source, pic.Path); err != nil {
+		if data, err = c.readFile(source, pic); err != nil {
 			return "", cell, err
 		}
 	}
@@ -137,10 +137,13 @@ func (c *canonical) image(source string, pic Picture) (sha string, cell ImageCel
 }
 
 // readFile reads an image file that a row of source names. A relative name is
-// looked up in --image-root, beside source, and in the format's folders there.
-func (c *canonical) readFile(source, name string) ([]byte, error) {
+// looked up in --image-root, beside source, and in the format's folders there,
+// also without its first folder, which archives are often unpacked under another
+// name.
+func (c *canonical) readFile(source string, pic Picture) ([]byte, error) {
+	name := filepath.FromSlash(pic.Path)
 	var tries []string
-	if name = filepath.FromSlash(name); filepath.IsAbs(name) {
+	if filepath.IsAbs(name) {
 		tries = []string{name}
 	} else {
 		beside := filepath.Dir(source)
@@ -151,6 +154,20 @@ func (c *canonical) readFile(source, name string) ([]byte, error) {
 		for _, d := range c.format.ImageDirs {
 			tries = append(tries, filepath.Join(beside, d, name))
 		}
+		if _, rest, ok := strings.Cut(name, string(filepath.Separator)); ok {
+			for _, d := range c.format.ImageDirs {
+				tries = append(tries, filepath.Join(beside, d, rest))
+			}
+		}
+	}
+	if pic.Exts != nil && filepath.Ext(name) == "" {
+		var named []string
+		for _, t := range tries {
+			for _, ext := range pic.Exts {
+				named = append(named, t+ext)
+			}
+		}
+		tries = named
 	}
 	for _, file := range tries {
 		st, err := os.Stat(file)
@@ -173,6 +190,9 @@ func (c *canonical) readFile(source, name string) ([]byte, error) {
 			return nil, fail.Wrap(fail.Disk, "read image", file, err)
 		}
 		return nil, err
+	}
+	if more := len(tries) - 4; more > 0 {
+		tries = append(tries[:4], fmt.Sprintf("%d more", more))
 	}
 	return nil, fmt.Errorf("the image file %s does not exist (looked for %s)", name, strings.Join(tries, ", "))
 }

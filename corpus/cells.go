@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"searchloop/corpus/record"
@@ -25,36 +26,85 @@ type rowCells struct {
 	Err error
 }
 
-// rowsOf goes through the rows of a Parquet or JSON file, which it tells apart
-// by the first bytes. Each group of need lists names of which a Parquet file
-// must have one as a column; JSON rows are checked where they are used.
+// rowsOf goes through the rows of a Parquet, Arrow, CSV or JSON file. Parquet and
+// Arrow are known by their first bytes, CSV by its name. Each group of need lists
+// names of which a file with a schema must have one as a column; JSON rows are
+// checked where they are used.
 func rowsOf(path string, need ...[]string) iter.Seq2[rowCells, error] {
 	return func(yield func(rowCells, error) bool) {
-		isParquet, err := parquetMagic(path)
+		kind, err := tableKind(path)
 		switch {
 		case err != nil:
 			yield(rowCells{}, err)
-		case isParquet:
+		case kind == "parquet":
 			parquetRows(path, need, yield)
+		case kind == "arrow":
+			streamedRows(path, "read Arrow", record.Arrow(path), need, yield)
+		case kind == "csv":
+			streamedRows(path, "read CSV", record.CSV(path), need, yield)
 		default:
-			jsonRows(path, yield)
+			jsonRows(path, need, yield)
 		}
 	}
 }
 
-func parquetMagic(path string) (bool, error) {
+// tableKind says which reader a file needs. A Parquet or Arrow file by name goes
+// to its reader whatever it holds, so that a damaged one is called that.
+func tableKind(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return false, fail.Wrap(fail.BadInput, "open", path, err)
+		return "", fail.Wrap(fail.BadInput, "open", path, err)
 	}
 	defer f.Close()
-	var head [4]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return false, fail.Wrap(fail.BadInput, "read", path, err)
+	var head [8]byte
+	n, err := io.ReadFull(f, head[:])
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", fail.Wrap(fail.BadInput, "read", path, err)
 	}
-	// A Parquet file by name goes to the Parquet reader, so that a damaged one is
-	// called a damaged Parquet file.
-	return string(head[:]) == "PAR1" || strings.HasSuffix(path, ".parquet") || strings.HasSuffix(path, ".pq"), nil
+	name := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(path), ".gz"), ".zst")
+	switch {
+	case string(head[:4]) == "PAR1" || strings.HasSuffix(name, ".parquet") || strings.HasSuffix(name, ".pq"):
+		return "parquet", nil
+	case record.IsArrow(head[:n]) || strings.HasSuffix(name, ".arrow") || strings.HasSuffix(name, ".feather"):
+		return "arrow", nil
+	case strings.HasSuffix(name, ".csv") || strings.HasSuffix(name, ".tsv"):
+		return "csv", nil
+	}
+	return "json", nil
+}
+
+// streamedRows yields the rows of a file with a schema that is read from front
+// to back.
+func streamedRows(path, op string, rows iter.Seq2[record.TableRow, error], need [][]string, yield func(rowCells, error) bool) {
+	first := true
+	for r, err := range rows {
+		if err != nil {
+			yield(rowCells{}, err)
+			return
+		}
+		if first {
+			first = false
+			for _, names := range need {
+				if !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(r.Columns, n) }) {
+					yield(rowCells{}, missingColumn(op, path, names, r.Columns))
+					return
+				}
+			}
+		}
+		out := rowCells{N: r.N, Err: r.Err}
+		if r.Err == nil {
+			out.Get = func(column string) (record.Value, error) { return r.Get(column), nil }
+		}
+		if !yield(out, nil) {
+			return
+		}
+	}
+}
+
+func missingColumn(op, path string, names, have []string) error {
+	e := fail.New(fail.BadInput, op, path, "no column %s", strings.Join(names, " or "))
+	e.Hint = "the columns are " + strings.Join(have, ", ") + "; is --format right?"
+	return e
 }
 
 func parquetRows(path string, need [][]string, yield func(rowCells, error) bool) {
@@ -66,9 +116,7 @@ func parquetRows(path string, need [][]string, yield func(rowCells, error) bool)
 	defer p.Close()
 	for _, names := range need {
 		if !anyColumn(p, names) {
-			e := fail.New(fail.BadInput, "read Parquet", path, "no column %s", strings.Join(names, " or "))
-			e.Hint = "the columns are " + strings.Join(p.Columns(), ", ") + "; is --format right?"
-			yield(rowCells{}, e)
+			yield(rowCells{}, missingColumn("read Parquet", path, names, p.Columns()))
 			return
 		}
 	}
@@ -89,8 +137,9 @@ func anyColumn(p *record.Parquet, names []string) bool {
 	return false
 }
 
-func jsonRows(path string, yield func(rowCells, error) bool) {
-	for item, err := range record.Items(path, "id", "data_id", "question", "query", "text", "contents", "prompt", "image", "images", "answers") {
+func jsonRows(path string, need [][]string, yield func(rowCells, error) bool) {
+	fields := []string{"id", "data_id", "question", "query", "text", "contents", "prompt", "image", "images", "answers"}
+	for item, err := range record.Items(path, append(fields, slices.Concat(need...)...)...) {
 		if err != nil {
 			yield(rowCells{}, err)
 			return
@@ -118,10 +167,16 @@ func jsonRows(path string, yield func(rowCells, error) bool) {
 	}
 }
 
-// first gives the first of the columns that is not null.
+// first gives the first of the columns that is not null. A name with dots that
+// is no column leads into structs.
 func (get cells) first(columns ...string) (record.Value, error) {
 	for _, c := range columns {
 		v, err := get(c)
+		if root, rest, ok := strings.Cut(c, "."); ok && err == nil && v.IsNull() {
+			if v, err = get(root); err == nil {
+				v = v.Get(strings.Split(rest, ".")...)
+			}
+		}
 		if err != nil || !v.IsNull() {
 			return v, err
 		}
@@ -168,6 +223,9 @@ func pictureOf(v record.Value) (*Picture, error) {
 	case record.Null:
 		return nil, nil
 	case record.Struct:
+		if data, ok := v.AsBytes(); ok { // {"0": 137, "1": 80, ...}
+			return &Picture{Data: data}, nil
+		}
 		if b := v.Get("bytes"); b.Kind() == record.Text { // JSON has no bytes
 			data, err := base64.StdEncoding.DecodeString(b.String())
 			if err != nil {
@@ -176,6 +234,13 @@ func pictureOf(v record.Value) (*Picture, error) {
 			return &Picture{Data: data}, nil
 		} else if !b.IsNull() {
 			return pictureOf(b)
+		}
+		named := false
+		for name := range v.Fields() {
+			named = named || name == "bytes" || name == "path"
+		}
+		if !named {
+			return nil, errors.New("an object without bytes or path stands where an image is expected")
 		}
 		return pictureOf(v.Get("path"))
 	case record.Text:
@@ -188,6 +253,9 @@ func pictureOf(v record.Value) (*Picture, error) {
 }
 
 func pathPicture(s string) (*Picture, error) {
+	if data := bareBase64(s); data != nil {
+		return &Picture{Data: data}, nil
+	}
 	switch scheme, rest, _ := strings.Cut(s, ":"); scheme {
 	case "":
 		return nil, nil
@@ -211,6 +279,27 @@ func pathPicture(s string) (*Picture, error) {
 		return &Picture{Path: u.Path}, nil
 	}
 	return &Picture{Path: s}, nil
+}
+
+// bareBase64 decodes a text that is an image in base64 and nothing else: no path
+// is so long and decodes to the first bytes of an image.
+func bareBase64(s string) []byte {
+	const head = 64
+	if len(s) < head {
+		return nil
+	}
+	first, err := base64.StdEncoding.DecodeString(s[:head])
+	if len(s) == head || err != nil && strings.ContainsAny(s[:head], "=") {
+		first, err = base64.StdEncoding.DecodeString(s)
+	}
+	if err != nil || imageExt(first) == "" {
+		return nil
+	}
+	data, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil
+	}
+	return data
 }
 
 // placeholder stands in a question's text for an image.

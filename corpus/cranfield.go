@@ -23,6 +23,8 @@ import (
 var cranfieldFormat = Format{
 	Name:       "cranfield",
 	Doc:        "the Cranfield collection: cran.all.1400 gives passages; with --what questions cran.qry and cranqrel give queries and qrels.tsv",
+	Fields:     ".I .T .A .B .W records; for questions cran.qry and cranqrel",
+	From:       "ir.dcs.gla.ac.uk/resources/test_collections/cran: cran.tar.gz",
 	Split:      "test",
 	Files:      map[string][]string{Passages: {"cran.all*"}, Questions: {"cran.qry*", "cranqrel*"}},
 	Unanswered: true,

@@ -28,9 +28,13 @@ const (
 // Both readers go through all files of the input in order and yield rows in the
 // order of the files. The error of the sequence is one of a file and ends it.
 type Format struct {
-	Name  string
-	Doc   string // one line: whose files, in which form
-	Split string // split of rows that name none
+	Name   string
+	Doc    string // one line: whose files, in which form
+	Fields string // the columns or fields that are read; after a semicolon those that may be absent
+	From   string // where people get the files; nothing is ever fetched by itself
+	Split  string // split of rows that name none
+	// DataSource is the data_source of rows that name none; "" is the format's name.
+	DataSource string
 	// Files are the patterns of the files that are read when a folder is given,
 	// by what they give.
 	Files map[string][]string
@@ -48,7 +52,10 @@ type Format struct {
 }
 
 // formats is the registry, in the order in which people see it.
-var formats = []Format{verlFormat, liveVQAFormat, mmSearchFormat, cranfieldFormat, jsonlFormat, passagesFormat, imageCorpusFormat}
+var formats = []Format{
+	verlFormat, mmSearchFormat, infoSeekFormat, simpleVQAFormat, liveVQAFormat, mmSearchPlusFormat, vdrBenchFormat, browseCompVLFormat,
+	visionDeepResearchFormat, searchR1Format, cranfieldFormat, jsonlFormat, passagesFormat, imageCorpusFormat,
+}
 
 // Formats gives all formats.
 func Formats() []Format { return append([]Format(nil), formats...) }
@@ -63,7 +70,7 @@ func FormatNamed(name string) (Format, error) {
 		names = append(names, f.Name)
 	}
 	e := fail.New(fail.Usage, "prep", "", "unknown format %q", name)
-	e.Hint = "formats are " + strings.Join(names, ", ")
+	e.Hint = "formats are " + strings.Join(append(names, mapFormat), ", ")
 	return Format{}, e
 }
 
@@ -73,7 +80,11 @@ func ListFormats(w io.Writer) error {
 	fmt.Fprintln(t, "FORMAT\tGIVES\tREADS")
 	for _, f := range formats {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, strings.Join(f.gives(), ", "), f.Doc)
+		fmt.Fprintf(t, "\tfields\t%s\n", f.Fields)
+		fmt.Fprintf(t, "\tfrom\t%s\n", f.From)
 	}
+	fmt.Fprintf(t, "%s\t%s\t%s\n", mapFormat, Questions, "any table: Parquet, Arrow, CSV, JSON lines, a JSON list; columns by --map or --map-file")
+	fmt.Fprintln(t, "\nNothing is downloaded: fetch the files from where the list says and name them with --in.")
 	return t.Flush()
 }
 
@@ -130,6 +141,7 @@ type Document struct {
 type Picture struct {
 	Data []byte
 	Path string
+	Exts []string // extensions to try when Path has none
 }
 
 // bad makes a row that is unusable.

@@ -15,6 +15,8 @@ import (
 var imageCorpusFormat = Format{
 	Name:      "image-corpus",
 	Doc:       "corpora of image search: Parquet (or JSON lines) with image {bytes, path} or img_path, and contents or text",
+	Fields:    "image {bytes, path} or img_path, contents or text; id",
+	From:      "MM-DeepResearch: image_search_result_rag.parquet",
 	Files:     map[string][]string{Passages: tableFiles},
 	ImageDirs: []string{"images"},
 	Passages: func(in Input) iter.Seq2[Row[Document], error] {

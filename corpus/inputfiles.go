@@ -10,7 +10,7 @@ import (
 )
 
 // tableFiles are the files of formats that rowsOf reads.
-var tableFiles = []string{"*.parquet", "*.jsonl", "*.json", "*.jsonl.gz", "*.jsonl.zst"}
+var tableFiles = []string{"*.parquet", "*.jsonl", "*.json", "*.jsonl.gz", "*.jsonl.zst", "*.arrow", "*.csv"}
 
 // inputFiles replaces folders by the files in them that match a pattern, in
 // order of their names, and our own datasets by their parts.

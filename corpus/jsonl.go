@@ -12,6 +12,8 @@ import (
 var jsonlFormat = Format{
 	Name:      "jsonl",
 	Doc:       "plain questions: JSON lines, a JSON list or Parquet with question, answer(s), image(s), id (Vision-DeepResearch, FlashRAG)",
+	Fields:    "question, answer or answers; id, images, candidate_answers, split, category, data_source",
+	From:      "your own files",
 	Split:     "train",
 	Files:     map[string][]string{Questions: tableFiles},
 	ImageDirs: []string{"images"},

@@ -12,10 +12,12 @@ import (
 // with rows counted from 0 over all rows, so that its lens cache fits; questions
 // without an image stay, and --require-image gives its subset of 171.
 var mmSearchFormat = Format{
-	Name:  "mmsearch",
-	Doc:   "MMSearch end2end Parquet (CaraJ/MMSearch): query, query_image, gt_answer, alternative_gt_answers",
-	Split: "test",
-	Files: map[string][]string{Questions: tableFiles},
+	Name:   "mmsearch",
+	Doc:    "MMSearch end2end Parquet (CaraJ/MMSearch): query, query_image, gt_answer, alternative_gt_answers",
+	Fields: "query, query_image, gt_answer; alternative_gt_answers, area, subfield, sample_id",
+	From:   "huggingface.co/datasets/CaraJ/MMSearch: end2end.parquet",
+	Split:  "test",
+	Files:  map[string][]string{Questions: tableFiles},
 	Questions: func(in Input) iter.Seq2[Row[Sample], error] {
 		return func(yield func(Row[Sample], error) bool) {
 			n := int64(0)

@@ -14,24 +14,24 @@ import (
 // and text apart (BEIR's form) are joined in the published form, the title in
 // quotation marks on the first line.
 var passagesFormat = Format{
-	Name:  "passages",
-	Doc:   "text corpora: JSON lines {id, contents} or {_id, title, text}, plain, .gz or .zst; or Parquet with these columns",
-	Files: map[string][]string{Passages: tableFiles},
+	Name:   "passages",
+	Doc:    "text corpora: JSON lines {id, contents} or {_id, title, text}, plain, .gz or .zst; or Parquet with these columns",
+	Fields: "id, contents; or _id, title, text",
+	From:   "huggingface.co/datasets/PeterJinGo/wiki-18-corpus: wiki-18.jsonl.gz; MM-DeepResearch: merged_reindexed_new.jsonl",
+	Files:  map[string][]string{Passages: tableFiles},
 	Passages: func(in Input) iter.Seq2[Row[Document], error] {
 		return func(yield func(Row[Document], error) bool) {
 			for _, path := range in.Files {
-				isParquet, err := parquetMagic(path)
+				kind, err := tableKind(path)
 				if err != nil {
 					yield(Row[Document]{}, err)
 					return
 				}
-				ok := true
-				if isParquet {
-					ok = passageColumns(path, yield)
-				} else {
-					ok = passageLines(path, yield)
+				read := passageColumns
+				if kind == "json" {
+					read = passageLines
 				}
-				if !ok {
+				if !read(path, yield) {
 					return
 				}
 			}

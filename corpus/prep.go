@@ -20,7 +20,10 @@ import (
 type PrepOptions struct {
 	List       bool // print the formats to r.Out and do nothing else
 	Format     string
-	What       string // Questions, Passages, or "" for what the format gives first
+	Map        []string // with format map: field=column,column
+	MapFile    string   // with format map: YAML file of a Mapping
+	Keep       []string // with format map: column=value,value
+	What       string   // Questions, Passages, or "" for what the format gives first
 	In         []string
 	Out        string
 	Images     string   // folder of the image store; "" is Out/images
@@ -34,6 +37,8 @@ type PrepOptions struct {
 	RequireImage bool
 	Limit        int64   // rows of the source that are read; 0 is all
 	MaxRejects   float64 // share of rejected rows above which Prep ends with fail.Bound
+
+	mapping *Mapping // of format map
 }
 
 // Schemas of the datasets that this package writes; docs/questions.md and
@@ -46,6 +51,7 @@ const (
 // prepParams is exactly what the rows depend on beside the files.
 type prepParams struct {
 	Format, What, Split, DataSource, System, Prefix, Cells, Store string
+	Mapping                                                       *Mapping `json:",omitempty"`
 	ImageRoots                                                    []string
 	RequireImage                                                  bool
 	Limit                                                         int64
@@ -84,7 +90,7 @@ func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
 		inputs[fmt.Sprintf("in-%03d", i)] = file
 	}
 	spec := job.Spec{Dir: o.Out, Schema: o.What, Version: QuestionsVersion, Inputs: inputs, Ext: "parquet", Params: prepParams{
-		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.ImageRoots, o.RequireImage, o.Limit,
+		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.mapping, o.ImageRoots, o.RequireImage, o.Limit,
 	}}
 	in := Input{Files: o.In}
 	if o.What == Questions {
@@ -96,7 +102,7 @@ func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
 
 // check fills in defaults and refuses what cannot work.
 func (o *PrepOptions) check() (Format, error) {
-	f, err := FormatNamed(o.Format)
+	f, err := o.find()
 	if err != nil {
 		return f, err
 	}
@@ -130,6 +136,22 @@ func (o *PrepOptions) check() (Format, error) {
 	}
 	o.In, err = inputFiles(o.In, f.Files[o.What])
 	return f, err
+}
+
+// find gives the format; format map is made of the mapping.
+func (o *PrepOptions) find() (Format, error) {
+	if o.Format != mapFormat {
+		if len(o.Map)+len(o.Keep) > 0 || o.MapFile != "" {
+			return Format{}, fail.New(fail.Usage, "prep", "", "--map, --map-file and --keep need --format %s", mapFormat)
+		}
+		return FormatNamed(o.Format)
+	}
+	m, err := LoadMapping(o.MapFile, o.Map, o.Keep)
+	if err != nil {
+		return Format{}, err
+	}
+	o.mapping = &m
+	return mapped(Format{Name: mapFormat, Doc: "a table by a mapping", Split: pick(m.SplitIs, "train"), DataSource: pick(m.DataSourceIs, mapFormat)}, m), nil
 }
 
 // storeCell is the store's folder as image cells name it.

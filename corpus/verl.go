@@ -15,6 +15,8 @@ import (
 var verlFormat = Format{
 	Name:      "verl",
 	Doc:       "verl rows of MM-DeepResearch, MMSearch-R1 and Search-R1: Parquet or JSON lines with prompt, images, reward_model",
+	Fields:    "prompt, images, reward_model; data_id, data_source, ability, agent_name, extra_info, category",
+	From:      "MM-DeepResearch: training_data_rl.parquet, MMSearch_test.parquet; huggingface.co/datasets/lmms-lab/FVQA: fvqa_*.parquet, mmsearch_r1_infoseek_sub_2k.parquet",
 	Split:     "train",
 	Files:     map[string][]string{Questions: tableFiles},
 	ImageDirs: []string{"images"},
@@ -22,6 +24,7 @@ var verlFormat = Format{
 		return func(yield func(Row[Sample], error) bool) {
 			for _, path := range in.Files {
 				v := verl{path: path}
+				v.source, v.split = folderSource(path)
 				for row, err := range rowsOf(path, []string{"prompt", "question"}, []string{"reward_model", "golden_answers", "answers", "answer"}) {
 					if err != nil {
 						yield(Row[Sample]{}, err)
@@ -41,6 +44,8 @@ var verlFormat = Format{
 // question in the first row's prompt, found once.
 type verl struct {
 	path   string
+	source string // data_source and split of rows that say none
+	split  string
 	prefix string
 	begun  bool
 }
@@ -88,6 +93,7 @@ func (v *verl) id(row rowCells) (string, error) {
 		return "", err
 	}
 	source, err := row.Get.text("data_source")
+	source = pick(source, v.source)
 	switch {
 	case err != nil:
 		return "", err
@@ -162,6 +168,14 @@ func (v *verl) sample(get cells) (Sample, error) {
 	}
 	if s.Split == "" {
 		s.Split, err = get.text("split")
+	}
+	s.Split, s.DataSource = pick(s.Split, v.split), pick(s.DataSource, v.source)
+	if err != nil {
+		return s, err
+	}
+	meta, err := get.text("meta") // ours, a JSON object
+	if m, perr := record.ParseJSON([]byte(meta)); meta != "" && perr == nil && m.Kind() == record.Struct {
+		s.Meta = m
 	}
 	return s, err
 }

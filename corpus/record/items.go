@@ -21,8 +21,9 @@ type Item struct {
 	Err error
 }
 
-// Items goes through the records of a JSON file in any of three forms: JSON
-// lines, one list of records, one object of records by name. An object whose
+// Items goes through the records of a JSON file in any of four forms: JSON
+// lines, one list of records, one object of records by name, objects one after
+// the other with line ends inside them. An object whose
 // first field is one of fields, or is no object or list, is taken for a record
 // and the file for JSON lines. Files may be compressed as Open allows. The
 // second value is an error of the file and ends the iteration.
@@ -62,6 +63,11 @@ func formOf(path string, fields []string) (json.Delim, error) {
 		form, _ := first.(json.Delim)
 		return form, nil
 	}
+	if whole, err := firstLineIsWhole(path); err != nil {
+		return 0, err
+	} else if !whole && follows(path) {
+		return concatenated, nil
+	}
 	name, err := dec.Token()
 	if key, ok := name.(string); first != json.Delim('{') || err != nil || !ok || slices.Contains(fields, key) {
 		return 0, nil
@@ -72,6 +78,41 @@ func formOf(path string, fields []string) (json.Delim, error) {
 		}
 	}
 	return 0, nil
+}
+
+// concatenated is the form of objects one after the other.
+const concatenated = json.Delim('+')
+
+// firstLineIsWhole says whether the first line is a JSON value, as in JSON lines.
+func firstLineIsWhole(path string) (bool, error) {
+	for line, err := range Lines(path) {
+		if err != nil {
+			return false, err
+		}
+		if line.Err != nil {
+			return false, nil
+		}
+		_, perr := ParseJSON(line.Data)
+		return perr == nil, nil
+	}
+	return true, nil
+}
+
+// follows says whether the file is an object over several lines that another
+// one follows.
+func follows(path string) bool {
+	r, err := Open(path)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	dec := json.NewDecoder(r)
+	var raw json.RawMessage
+	if dec.Decode(&raw) != nil {
+		return false
+	}
+	next, err := dec.Token()
+	return err == nil && next == json.Delim('{')
 }
 
 func document(path string, form json.Delim, yield func(Item, error) bool) {
@@ -91,9 +132,11 @@ func document(path string, form json.Delim, yield func(Item, error) bool) {
 		yield(Item{}, fail.WithHint(e, "the document is cut short or is not JSON from this record on"))
 	}
 	dec := json.NewDecoder(r)
-	if _, err := dec.Token(); err != nil {
-		broken(err)
-		return
+	if form != concatenated {
+		if _, err := dec.Token(); err != nil {
+			broken(err)
+			return
+		}
 	}
 	for ; dec.More(); item.N++ {
 		if form == '{' {
@@ -114,9 +157,11 @@ func document(path string, form json.Delim, yield func(Item, error) bool) {
 			return
 		}
 	}
-	if _, err := dec.Token(); err != nil {
-		broken(err)
-		return
+	if form != concatenated {
+		if _, err := dec.Token(); err != nil {
+			broken(err)
+			return
+		}
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		broken(errors.New("something follows the document"))

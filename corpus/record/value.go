@@ -117,12 +117,20 @@ func (v Value) AsText() (string, bool) {
 	return "", false
 }
 
-// AsBytes is the content of Bytes, and of a list of numbers from 0 to 255, the
-// form in which some writers store an array of uint8.
+// AsBytes is the content of Bytes, of a list of numbers from 0 to 255, the form in
+// which some writers store an array of uint8, and of an object that has such
+// numbers under "0", "1", and so on, in order: what JavaScript makes of one.
 func (v Value) AsBytes() ([]byte, bool) {
 	switch v.kind {
 	case Bytes:
 		return v.bytes, true
+	case Struct:
+		for i, name := range v.names {
+			if name != strconv.Itoa(i) {
+				return nil, false
+			}
+		}
+		fallthrough
 	case List:
 		if len(v.list) == 0 {
 			return nil, false

@@ -9,7 +9,9 @@ python make.py
 The rows are invented, in the shapes that docs/questions.md and docs/passages.md
 describe. want-*.json beside them is what the adapters must give.
 """
+import base64
 import gzip
+import hashlib
 import io
 import json
 import pathlib
@@ -155,3 +157,93 @@ for ws in [words, long, ["one"], []]:
                  json.dumps(ws), json.dumps(ws, ensure_ascii=False), str([np.str_(w) for w in ws]), str(np.array(ws, dtype=object).reshape(1, -1))]:
         cases.append({"text": text, "want": ws})
 json.dump(cases, open(here / "candidates.json", "w"), indent=1)
+
+# InfoSeek: texts, a number with its range, a time; kinds and entities in files of their own; images of OVEN by name.
+d = folder("infoseek", "val", "in")
+images = folder("infoseek", "val", "in", "oven_images")
+(images / "oven_01.jpg").write_bytes(JPG)
+(images / "oven_02.JPEG").write_bytes(JPG)
+(images / "oven_03.png").write_bytes(PNG)
+rows = [
+    {"data_id": "infoseek_val_0", "image_id": "oven_01", "question": "Who designed this building?", "answer": ["Antoni Gaudí"],
+     "answer_eval": ["Antoni Gaudí", "Gaudi"], "data_split": "val_unseen_question"},
+    {"data_id": "infoseek_val_1", "image_id": "oven_02", "question": "How tall is it in metre?", "answer": ["98.0"],
+     "answer_eval": [{"wikidata": 98.0, "range": [88.2, 107.8]}], "data_split": "val_unseen_entity"},
+    {"data_id": "infoseek_val_2", "image_id": "oven_03", "question": "When was it built?", "answer": ["1923"],
+     "answer_eval": ["1922", "1923", "1924", "1 May 1923"], "data_split": "val_unseen_question"},
+    {"data_id": "infoseek_val_3", "image_id": "oven_03", "question": "How wide?", "answer": ["7"], "answer_eval": {"wikidata": 7, "range": [6.3, 7.7]}, "data_split": "val_unseen_entity"},
+    {"data_id": "infoseek_val_4", "image_id": "oven_99", "question": "No such image?", "answer": ["x"], "answer_eval": ["x"], "data_split": "val_unseen_entity"},
+    {"data_id": "infoseek_val_5", "image_id": "oven_03", "question": "A broken range?", "answer": ["x"], "answer_eval": [{"wikidata": 1.0, "range": ["a", "b"]}], "data_split": "val_unseen_entity"},
+]
+def jsonl(path, rows):
+    path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
+jsonl(d / "infoseek_val.jsonl", rows)
+jsonl(d / "infoseek_val_qtype.jsonl", [{"data_id": f"infoseek_val_{i}", "question_type": t} for i, t in enumerate(["String", "Numerical", "Time"])])
+jsonl(d / "infoseek_val_withkb.jsonl", [{"data_id": "infoseek_val_0", "entity_id": "Q48435", "entity_text": "Sagrada Família"}])
+
+# SimpleVQA: base64 text; the Chinese half is left out.
+b64 = lambda data: base64.b64encode(data).decode()
+pd.DataFrame([
+    {"data_id": i, "image": b64(im), "image_description": "", "language": lang, "question": q, "answer": a, "original_category": "Nature",
+     "source": "s", "atomic_question": "What is it?", "atomic_fact": "a tower", "vqa_category": "Object"}
+    for i, im, lang, q, a in [(0, JPG, "EN", "Which tower?", "Eiffel Tower"), (1, PNG, "CN", "这是什么?", "塔"), (2, PNG, "EN", "Which style?", "[Gothic]")]
+]).to_parquet(folder("simplevqa", "test", "in") / "test.parquet")
+
+# MMSearch-Plus: an Arrow stream as datasets writes it, texts scrambled with the canary.
+def scramble(text, canary="MMSearch-Plus"):
+    key = hashlib.sha256(canary.encode()).digest()
+    return b64(bytes(c ^ key[i % len(key)] for i, c in enumerate(text.encode())))
+image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+schema = pa.schema([("question", pa.string()), ("answer", pa.list_(pa.string())), ("num_images", pa.int64()), ("arxiv_id", pa.string()), ("video_url", pa.string()),
+                    ("category", pa.string()), ("difficulty", pa.string()), ("subtask", pa.string())] + [(f"img_{i}", image) for i in range(1, 6)])
+def plus(q, answers, images, **more):
+    r = {"question": scramble(q), "answer": [scramble(a) for a in answers], "num_images": len(images), "arxiv_id": None, "video_url": None,
+         "category": "Academic", "difficulty": "hard", "subtask": None, **more}
+    return r | {f"img_{i + 1}": cell(images[i]) if i < len(images) else None for i in range(5)}
+table = pa.Table.from_pylist([
+    plus("Which figure is this from?", ["Figure 2", "Fig. 2"], [JPG, PNG], arxiv_id=scramble("2508.21475")),
+    plus("Ünïcode – where was the video shot?", ["Lisboa"], [WEBP], video_url=scramble("https://example.org/v"), category="Vlog"),
+    plus("Three?", ["3"], [GIF, BMP, PNG], difficulty="easy"),
+], schema=schema)
+d = folder("mmsearch-plus", "stream", "in")
+with pa.ipc.new_stream(d / "data-00000-of-00001.arrow", schema) as w:
+    w.write_table(table, max_chunksize=2)
+with pa.ipc.new_file(folder("mmsearch-plus", "file", "in") / "plus.arrow", schema) as w:
+    w.write_table(table.slice(0, 1))
+
+# VDR-Bench.
+pd.DataFrame([{"id": f"v{i}", "question": q, "answer": a, "category": "Sports", "image": cell(im)} for i, q, a, im in
+              [(0, "Which club's shirt is in the crowd?", "Porto", JPG), (1, "Who?", "", PNG)]]).to_parquet(folder("vdr-bench", "testmini", "in") / "vdr.parquet")
+
+# BrowseComp-VL: one file of lines, one of objects over several lines.
+d = folder("browsecomp-vl", "levels", "in")
+for level in (1, 2):
+    (folder("browsecomp-vl", "levels", "in", "images", f"level{level}") / f"level{level}_1.jpg").write_bytes(JPG)
+bc = lambda level, n: {"question": f"Question {n} of level {level}?", "image_path": f"image/level{level}/level{level}_{n}.jpg", "answers": ["a", "b"], "domain": "History"}
+jsonl(d / "bc_vl_level1.jsonl", [bc(1, 1), bc(1, 2)])
+(d / "bc_vl_level2.jsonl").write_text("".join(json.dumps(bc(2, n), indent=4) + "\n" for n in (1, 2)))
+
+# Vision-DeepResearch: every encoding of an image's bytes.
+dicted = {str(i): c for i, c in enumerate(PNG)}
+q = "image_id: 1 \n Question: "
+d = folder("vision-deepresearch", "encodings", "in")
+jsonl(d / "rows.jsonl", [
+    {"id": "ints", "question": q + "A list of ints?", "answer": "a", "image": list(PNG)},
+    {"id": "dict", "question": q + "An object of ints?", "answer": "a", "image": dicted},
+    {"id": "dicts", "question": "A list of them?", "answer": "a", "images": [dicted, list(JPG)]},
+    {"id": "url", "question": "A data URL?", "answer": "a", "image": "data:image/png;base64," + b64(PNG)},
+    {"id": "base64", "question": "Bare base64?", "answer": "a", "image": b64(JPG)},
+    {"id": "path", "question": "A path?", "answer": "a", "images": ["images/one.png"]},
+    {"id": "wrong", "question": "Not bytes?", "answer": "a", "image": [1, 2, 300]},
+    {"id": "gap", "question": "A hole in the object?", "answer": "a", "image": {"0": 137, "2": 80}},
+])
+folder("vision-deepresearch", "encodings", "in", "images").joinpath("one.png").write_bytes(PNG)
+d = folder("vision-deepresearch", "parquet", "in")
+pq.write_table(pa.table({"question": ["bytes?"], "answer": ["b"], "image": pa.array([JPG])}), d / "bytes.parquet")
+pq.write_table(pa.table({"question": ["uint8?"], "answer": ["b"], "image": pa.array([list(PNG)], pa.list_(pa.uint8()))}), d / "ints.parquet")
+pq.write_table(pa.Table.from_pylist([{"question": "struct?", "answer": "b", "image": {str(i): c for i, c in enumerate(GIF)}}]), d / "struct.parquet")
+
+# Search-R1's sources as FlashRAG has them.
+d = folder("search-r1", "flashrag", "in")
+jsonl(d / "train.jsonl", [{"id": "train_0", "question": "who got the first nobel prize in physics", "golden_answers": ["Wilhelm Conrad Röntgen"], "metadata": {}},
+                          {"id": "train_1", "question": "who?", "golden_answers": []}])

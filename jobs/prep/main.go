@@ -18,6 +18,9 @@ type command struct {
 	Images       string   `placeholder:"DIR" help:"Folder of the image store (default: OUT/images)."`
 	ImageRoot    []string `sep:"none" placeholder:"DIR" help:"Folder of images that rows name by a relative path (repeatable)."`
 	More         []string `arg:"" optional:"" name:"file" help:"Further input files, after those of --in."`
+	Map          []string `sep:"none" placeholder:"FIELD=COLUMN,…" help:"With --format map: the columns of a field (repeatable)."`
+	MapFile      string   `placeholder:"FILE" help:"With --format map: a YAML file of fields and columns."`
+	Keep         []string `sep:"none" placeholder:"COLUMN=VALUE,…" help:"With --format map: only rows whose column has one of the values (repeatable)."`
 	Split        string   `help:"Split of all rows, instead of their own."`
 	DataSource   string   `placeholder:"NAME" help:"data_source of all rows, instead of their own."`
 	System       string   `placeholder:"TEXT" help:"System message of the prompt column (default: the recipe's)."`
@@ -30,7 +33,7 @@ type command struct {
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	return corpus.Prep(ctx, r, corpus.PrepOptions{List: c.List, Format: c.Format, What: c.What, In: append(c.In, c.More...), Out: c.Out, Images: c.Images, ImageRoots: c.ImageRoot,
-		Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, Cells: c.ImageCells, RequireImage: c.RequireImage, Limit: c.Limit, MaxRejects: c.MaxRejects})
+		Map: c.Map, MapFile: c.MapFile, Keep: c.Keep, Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, Cells: c.ImageCells, RequireImage: c.RequireImage, Limit: c.Limit, MaxRejects: c.MaxRejects})
 }
 
 func main() {
