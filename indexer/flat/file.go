@@ -3,11 +3,11 @@ package flat
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 	"os"
 	"runtime"
 	"unsafe"
 
+	"searchloop/indexer/flat/dots"
 	"searchloop/internal/fail"
 )
 
@@ -16,8 +16,7 @@ var errNotFinite = errors.New("a vector holds NaN or an infinity")
 // nativeLittle: memory order is the file's order.
 var nativeLittle = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// mayMisalign: float32 loads from odd addresses are allowed and cheap. The
-// vectors start at byte 45, so elsewhere they are copied once at open.
+// mayMisalign: float32 loads from odd addresses are allowed and cheap.
 const mayMisalign = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
 
 // File is one open index file. Its vectors are mapped, not read: opening is
@@ -26,7 +25,7 @@ const mayMisalign = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
 type File struct {
 	Header
 	Path   string
-	data   []float32 // Rows*Dim, row-major
+	codes  []byte // Rows vectors, row-major, as stored
 	mapped []byte
 }
 
@@ -37,57 +36,80 @@ func Open(path string) (*File, error) {
 		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "open index", path, err), "make it with the index job")
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fail.Wrap(fail.Disk, "open index", path, err)
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fail.New(fail.BadInput, "open index", path, "not a regular file")
-	}
-	head := make([]byte, min(HeaderSize, st.Size()))
-	if _, err := f.ReadAt(head, 0); err != nil {
-		return nil, fail.Wrap(fail.Disk, "open index", path, err)
-	}
-	h, err := parseHeader(path, head, st.Size())
+	h, size, err := readHeader(f, path)
 	if err != nil {
 		return nil, err
 	}
-	b, err := mapFile(f, st.Size())
+	b, err := mapFile(f, size)
 	if err != nil {
 		return nil, fail.Wrap(fail.Disk, "map index", path, err)
 	}
-	x := &File{Header: h, Path: path, mapped: b}
-	x.data = floats(b[HeaderSize:])
-	return x, nil
+	if err := h.readTrained(path, b); err != nil {
+		return nil, errors.Join(err, unmapFile(b))
+	}
+	return &File{Header: h, Path: path, mapped: b, codes: b[h.start():]}, nil
+}
+
+// Info reads the header of the file at path alone. Trained is not filled in.
+func Info(path string) (Header, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Header{}, fail.Wrap(fail.BadInput, "open index", path, err)
+	}
+	defer f.Close()
+	h, _, err := readHeader(f, path)
+	return h, err
+}
+
+func readHeader(f *os.File, path string) (Header, int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return Header{}, 0, fail.Wrap(fail.Disk, "open index", path, err)
+	}
+	if !st.Mode().IsRegular() {
+		return Header{}, 0, fail.New(fail.BadInput, "open index", path, "not a regular file")
+	}
+	head := make([]byte, min(headBytes, st.Size()))
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return Header{}, 0, fail.Wrap(fail.Disk, "open index", path, err)
+	}
+	h, err := parseHeader(path, head, st.Size())
+	return h, st.Size(), err
 }
 
 // Close unmaps the file. Slices from Row are invalid afterwards.
 func (f *File) Close() error {
 	b := f.mapped
-	f.mapped, f.data, f.Rows = nil, nil, 0
+	f.mapped, f.codes, f.Rows = nil, nil, 0
 	return fail.Wrap(fail.Disk, "close index", f.Path, unmapFile(b))
 }
 
-// Row is vector i, a view of the file: read only, valid until Close.
-func (f *File) Row(i int64) []float32 { return f.rows(i, i+1) }
-
-func (f *File) rows(lo, hi int64) []float32 {
-	d := int64(f.Dim)
-	return f.data[lo*d : hi*d : hi*d]
+// Row is vector i as float32: read only, and valid until Close, because it may be
+// a view of the file.
+func (f *File) Row(i int64) []float32 {
+	b := f.rows(i, i+1)
+	if f.Format == Flat && nativeLittle && mayMisalign {
+		return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), f.Dim)
+	}
+	v := make([]float32, f.Dim)
+	f.decode(v, b)
+	return v
 }
 
-// floats views b as little-endian float32, or copies where a view is not possible.
-func floats(b []byte) []float32 {
-	n := len(b) / 4
-	if n == 0 {
-		return nil
+// rows is rows lo to hi-1 as stored.
+func (f *File) rows(lo, hi int64) []byte {
+	n := f.rowBytes()
+	return f.codes[lo*n : hi*n : hi*n]
+}
+
+// decode writes the values of the stored rows b.
+func (h *Header) decode(dst []float32, b []byte) {
+	dots.Decode(dst, b, h.Format.kind())
+	if h.Format != SQ8 {
+		return
 	}
-	if nativeLittle && mayMisalign {
-		return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), n)
+	for i, code := range dst {
+		c := i % h.Dim
+		dst[i] = h.Trained[c] + (code+0.5)/255*h.Trained[h.Dim+c]
 	}
-	v := make([]float32, n)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return v
 }

@@ -44,72 +44,111 @@ func write(t testing.TB, dim int, v []float32) string {
 	return path
 }
 
-func TestFileOfPythonFaiss(t *testing.T) {
-	f, err := Open("testdata/tiny.index")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if f.Dim != 8 || f.Rows != 37 {
-		t.Fatalf("header %+v", f.Header)
-	}
-	want := tiny()
-	for r := range f.Rows {
-		for c, x := range f.Row(r) {
-			if x != want[int(r)*8+c] {
-				t.Fatalf("row %d column %d: %v, want %v", r, c, x, want[int(r)*8+c])
+// What faiss made of the vectors of tiny, by the name of the file.
+var ofFaiss = map[string]Header{
+	"tiny": {}, "flat-l2": {Metric: L2}, "fp16-ip": {Format: FP16}, "fp16-l2": {Format: FP16, Metric: L2},
+	"sq8-ip": {Format: SQ8}, "sq8-l2": {Format: SQ8, Metric: L2},
+}
+
+func TestFilesOfPythonFaiss(t *testing.T) {
+	for name, h := range ofFaiss {
+		f, err := Open("testdata/" + name + ".index")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if f.Dim != 8 || f.Rows != 37 || f.Metric != h.Metric || f.Format != h.Format {
+			t.Fatalf("%s: header %+v", name, f.Header)
+		}
+		if i, err := Info(f.Path); err != nil || i.Size() != f.Size() {
+			t.Errorf("%s: info %+v, %v", name, i, err)
+		}
+		off := 0.0
+		if h.Format == SQ8 {
+			off = 2.0 / 255 * 0.501
+		}
+		want := tiny()
+		for r := range f.Rows {
+			for c, x := range f.Row(r) {
+				if math.Abs(float64(x-want[int(r)*8+c])) > off {
+					t.Fatalf("%s: row %d column %d: %v, want %v", name, r, c, x, want[int(r)*8+c])
+				}
 			}
 		}
 	}
 }
 
+// encoded is the file of head h that the writer makes of v.
+func encoded(t testing.TB, h Header, v []float32) []byte {
+	t.Helper()
+	h.Rows = int64(len(v) / h.Dim)
+	if h.Format == SQ8 {
+		var r Ranges
+		r.Add(v, h.Dim)
+		h.Trained = r.Trained(h.Dim)
+	}
+	var b bytes.Buffer
+	w, err := h.Writer(&b)
+	if err == nil {
+		err = w.Write(v)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
 func TestBytesOfPythonFaiss(t *testing.T) {
-	want, err := os.ReadFile("testdata/tiny.index")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(write(t, 8, tiny()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Fatalf("our file differs from faiss.write_index's\n got %x\nwant %x", got[:64], want[:64])
+	for name, h := range ofFaiss {
+		want, err := os.ReadFile("testdata/" + name + ".index")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Dim = 8
+		if got := encoded(t, h, tiny()); !bytes.Equal(got, want) {
+			t.Errorf("%s: our file differs from faiss.write_index's\n got %x\nwant %x", name, got[:160], want[:160])
+		}
 	}
 }
 
 // What faiss answered, rank by rank. Equal scores may come in another order
 // there, so each of its rows is checked to have the score of its rank.
 func TestHitsOfPythonFaiss(t *testing.T) {
-	s, err := OpenSet([]string{"testdata/tiny.index"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	all, err := s.Search(context.Background(), tiny()[:5*8], 37)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile("testdata/tiny.hits.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rank := make([]int, 5)
-	for line := range strings.Lines(string(text)) {
-		var q int
-		var row int64
-		var score float32
-		if _, err := fmt.Sscan(line, &q, &row, &score); err != nil {
+	for name := range ofFaiss {
+		s, err := OpenSet([]string{"testdata/" + name + ".index"})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got := all[q][rank[q]].Score; got != score {
-			t.Errorf("query %d rank %d: score %v, faiss %v", q, rank[q], got, score)
+		defer s.Close()
+		all, err := s.Search(context.Background(), tiny()[:5*8], 37)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, h := range all[q] {
-			if h.Row == row && h.Score != score {
-				t.Errorf("query %d row %d: score %v, faiss %v", q, row, h.Score, score)
+		text, err := os.ReadFile("testdata/" + name + ".hits.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rank := make([]int, 5)
+		for line := range strings.Lines(string(text)) {
+			var q int
+			var row int64
+			var score float64
+			if _, err := fmt.Sscan(line, &q, &row, &score); err != nil {
+				t.Fatal(err)
 			}
+			if got := all[q][rank[q]].Score; math.Abs(float64(got)-score) > 1e-5 {
+				t.Errorf("%s: query %d rank %d: score %v, faiss %v", name, q, rank[q], got, score)
+			}
+			for _, h := range all[q] {
+				if h.Row == row && math.Abs(float64(h.Score)-score) > 1e-5 {
+					t.Errorf("%s: query %d row %d: score %v, faiss %v", name, q, row, h.Score, score)
+				}
+			}
+			rank[q]++
 		}
-		rank[q]++
 	}
 }
 
@@ -134,7 +173,7 @@ func TestOpenRefuses(t *testing.T) {
 		"header only":        {good[:HeaderSize], "cut short"},
 		"one byte long":      {append(bytes.Clone(good), 0), "too long"},
 		"wrong magic":        {edit(0, "PAR1"), `begins with "PAR1"`},
-		"L2 index":           {edit(0, "IxF2"), "IndexFlatL2"},
+		"L2 index":           {edit(0, "IxF2"), "its metric is 0"},
 		"IVF index":          {edit(0, "IwFl"), "IndexIVFFlat"},
 		"dimension 0":        {edit(4, "\x00"), "dimension 0"},
 		"dimension negative": {edit(7, "\xff"), "dimension -"},
@@ -143,7 +182,8 @@ func TestOpenRefuses(t *testing.T) {
 		"rows overflow":      {edit(14, "\xff\x7f"), "vectors"},
 		"rows lie":           {edit(8, "\x24"), "but 296 numbers"},
 		"untrained":          {edit(32, "\x00"), "not trained"},
-		"metric L2":          {edit(33, "\x01"), "squared distance"},
+		"metric L2":          {edit(33, "\x01"), "its metric is 1"},
+		"quantizer":          {edit(0, "IxSQ"), "scalar quantizer of type 296"},
 		"metric unknown":     {edit(33, "\x02"), "metric is 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,10 +221,13 @@ func FuzzHeader(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good[:HeaderSize], int64(len(good)))
+	sq, err := os.ReadFile("testdata/sq8-ip.index")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sq[:headBytes], int64(len(sq)))
 	f.Fuzz(func(t *testing.T, head []byte, size int64) {
-		if len(head) > HeaderSize {
-			head = head[:HeaderSize]
-		}
+		head = head[:min(len(head), headBytes)]
 		h, err := parseHeader("x", head, size)
 		if err == nil && (h.Dim < 1 || h.Rows < 0 || h.Size() != size) {
 			t.Fatalf("accepted %+v for %d bytes", h, size)

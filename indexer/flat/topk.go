@@ -2,7 +2,8 @@ package flat
 
 import "slices"
 
-// Hit is one result: a row and its inner product with the query.
+// Hit is one result: a row and its inner product with the query, or its squared
+// distance from it.
 type Hit struct {
 	Row   int64
 	Score float32
@@ -32,15 +33,28 @@ type top struct {
 // scores offers consecutive rows from first on. It returns the index of the
 // first score that is not a number, or -1.
 func (t *top) scores(scores []float32, first int64) int {
-	for i, s := range scores {
-		// One comparison decides nearly always. NaN passes it and is caught after it.
-		if len(t.heap) == t.k && s < t.heap[0].Score {
-			continue
-		}
-		if s != s {
+	i := 0
+	for ; len(t.heap) < t.k && i < len(scores); i++ {
+		if s := scores[i]; s == s {
+			t.offer(Hit{Row: first + int64(i), Score: s})
+		} else {
 			return i
 		}
-		t.offer(Hit{Row: first + int64(i), Score: s})
+	}
+	if len(t.heap) < t.k {
+		return -1
+	}
+	worst := t.heap[0].Score
+	for ; i < len(scores); i++ {
+		// One comparison decides nearly always. NaN passes it and is caught after it.
+		if s := scores[i]; s < worst {
+			continue
+		} else if s != s {
+			return i
+		} else {
+			t.offer(Hit{Row: first + int64(i), Score: s})
+			worst = t.heap[0].Score
+		}
 	}
 	return -1
 }

@@ -2,10 +2,14 @@ package flat
 
 import (
 	"bufio"
+	"encoding/binary"
+	"fmt"
 	"io"
 	"math"
+	"slices"
 	"unsafe"
 
+	"searchloop/indexer/flat/dots"
 	"searchloop/internal/fail"
 )
 
@@ -19,12 +23,19 @@ type Writer struct {
 	buf  []byte
 }
 
-// NewWriter begins an index of rows vectors of dim numbers.
+// NewWriter begins an IndexFlatIP of rows vectors of dim numbers.
 func NewWriter(w io.Writer, dim int, rows int64) (*Writer, error) {
-	if dim < 1 || dim > maxDim || rows < 0 {
-		return nil, fail.New(fail.Bug, "write index", "", "%d vectors of dimension %d", rows, dim)
+	return Header{Dim: dim, Rows: rows}.Writer(w)
+}
+
+// Writer begins a file of this head. SQ8 needs Trained.
+func (h Header) Writer(w io.Writer) (*Writer, error) {
+	if h.Dim < 1 || h.Dim > maxDim || h.Rows < 0 || h.Format > SQ8 || h.Metric > L2 || h.Format == SQ8 && len(h.Trained) != 2*h.Dim || h.Format != SQ8 && h.Trained != nil {
+		return nil, fail.New(fail.Bug, "write index", "", "%d vectors of dimension %d, format %d, %d trained numbers", h.Rows, h.Dim, h.Format, len(h.Trained))
 	}
-	h := Header{Dim: dim, Rows: rows}
+	if i := NotFinite(h.Trained); i >= 0 {
+		return nil, fail.New(fail.BadInput, "write index", "", "the range of column %d is too wide for float32", i%h.Dim)
+	}
 	x := &Writer{w: bufio.NewWriterSize(w, 1<<20), h: h}
 	_, err := x.w.Write(h.bytes())
 	return x, fail.Wrap(fail.Disk, "write index", "", err)
@@ -42,11 +53,17 @@ func (x *Writer) Write(vectors []float32) error {
 		return &fail.Error{Kind: fail.BadInput, Op: "write index", Row: x.rows + int64(i/d) + 1, Err: errNotFinite,
 			Hint: "embed again: the encoder's weights or the vectors are damaged"}
 	}
+	if x.h.Format == FP16 {
+		if i := slices.IndexFunc(vectors, func(f float32) bool { return dots.ToHalf(f)&0x7fff == 0x7c00 }); i >= 0 {
+			return &fail.Error{Kind: fail.BadInput, Op: "write index", Row: x.rows + int64(i/d) + 1, Err: fmt.Errorf("%v is too large for half floats", vectors[i]),
+				Hint: "store these vectors as float32"}
+		}
+	}
 	x.rows += int64(len(vectors) / d)
 	if x.rows > x.h.Rows {
 		return fail.New(fail.BadInput, "write index", "", "more vectors than the %d that were announced", x.h.Rows)
 	}
-	_, err := x.w.Write(x.littleEndian(vectors))
+	_, err := x.w.Write(x.encode(vectors))
 	return fail.Wrap(fail.Disk, "write index", "", err)
 }
 
@@ -58,19 +75,67 @@ func (x *Writer) Close() error {
 	return fail.Wrap(fail.Disk, "write index", "", x.w.Flush())
 }
 
-func (x *Writer) littleEndian(v []float32) []byte {
+// encode is v as stored.
+func (x *Writer) encode(v []float32) []byte {
 	if len(v) == 0 {
 		return nil
 	}
-	if nativeLittle {
+	if x.h.Format == Flat && nativeLittle {
 		return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v))
 	}
-	x.buf = x.buf[:0]
-	for _, f := range v {
-		b := math.Float32bits(f)
-		x.buf = append(x.buf, byte(b), byte(b>>8), byte(b>>16), byte(b>>24))
+	b := x.buf[:0]
+	switch x.h.Format {
+	case Flat:
+		for _, f := range v {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
+		}
+	case FP16:
+		for _, f := range v {
+			b = binary.LittleEndian.AppendUint16(b, dots.ToHalf(f))
+		}
+	case SQ8:
+		d := x.h.Dim
+		low, step := x.h.Trained[:d], x.h.Trained[d:]
+		for i, f := range v {
+			b = append(b, code(f, low[i%d], step[i%d]))
+		}
 	}
-	return x.buf
+	x.buf = b
+	return b
+}
+
+// code is the byte of FAISS's QT_8bit: the range cut into 255, what is outside at
+// its ends.
+func code(f, low, step float32) byte {
+	if step == 0 {
+		return 0
+	}
+	return byte(255 * min(max((f-low)/step, 0), 1))
+}
+
+// Ranges finds what an SQ8 file is trained to: the range of every column.
+type Ranges struct{ low, high []float32 }
+
+// Add takes more vectors of dim numbers into account.
+func (r *Ranges) Add(v []float32, dim int) {
+	if r.low == nil && len(v) > 0 {
+		r.low, r.high = slices.Clone(v[:dim]), slices.Clone(v[:dim])
+	}
+	for ; len(v) >= dim; v = v[dim:] {
+		for c, x := range v[:dim] {
+			r.low[c], r.high[c] = min(r.low[c], x), max(r.high[c], x)
+		}
+	}
+}
+
+// Trained is Header.Trained for the vectors seen; zeros when there were none.
+func (r *Ranges) Trained(dim int) []float32 {
+	t := make([]float32, 2*dim)
+	copy(t, r.low)
+	for c := range r.low {
+		t[dim+c] = r.high[c] - r.low[c]
+	}
+	return t
 }
 
 // NotFinite is the index of the first NaN or infinity in v, or -1.

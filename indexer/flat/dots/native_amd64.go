@@ -1,0 +1,46 @@
+package dots
+
+import "golang.org/x/sys/cpu"
+
+// native lists the kernels that this CPU and operating system can run. Every CPU
+// with AVX2 converts half floats.
+func native() []kernel {
+	var all []kernel
+	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
+		all = append(all, kernel{name: "AVX2", rows: 2, queries: 3, run: [...]func(*tile){dotsF32AVX2, dotsF16AVX2, dotsU8AVX2, dotsL2F32AVX2, dotsL2F16AVX2}})
+		if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL {
+			all = append(all, kernel{name: "AVX-512", rows: 4, queries: 6, run: [...]func(*tile){dotsF32AVX512, dotsF16AVX512, dotsU8AVX512, dotsL2F32AVX512, dotsL2F16AVX512}})
+		}
+	}
+	return all
+}
+
+//go:noescape
+func dotsF32AVX2(t *tile)
+
+//go:noescape
+func dotsF16AVX2(t *tile)
+
+//go:noescape
+func dotsU8AVX2(t *tile)
+
+//go:noescape
+func dotsL2F32AVX2(t *tile)
+
+//go:noescape
+func dotsL2F16AVX2(t *tile)
+
+//go:noescape
+func dotsF32AVX512(t *tile)
+
+//go:noescape
+func dotsF16AVX512(t *tile)
+
+//go:noescape
+func dotsU8AVX512(t *tile)
+
+//go:noescape
+func dotsL2F32AVX512(t *tile)
+
+//go:noescape
+func dotsL2F16AVX512(t *tile)

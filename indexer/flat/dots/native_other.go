@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package dots
+
+func native() []kernel { return nil }
