@@ -33,7 +33,7 @@ judging    = $(if $(JUDGE_URL),--judge-url $(JUDGE_URL)) $(if $(JUDGE_MODEL),--j
 
 # Epoch 0: the scripted teacher plays every training question once.
 $(R)/epoch-0/rollouts/manifest.json: $(call playingdep,$(TRAINSET)) $(recipes) | bin/.built
-	bin/rollout $(flags) --set rollout.questions=0 --policy-script teacher --samples 2 $(call playing,$(TRAINSET)) --out $(@D) --run $(RUN) --epoch 0 --mode train --shards $(SHARDS) $(limit)
+	bin/rollout $(flags) --set rollout.questions=0 --policy-script teacher --samples 3 $(call playing,$(TRAINSET)) --out $(@D) --run $(RUN) --epoch 0 --mode train --shards $(SHARDS) $(limit)
 
 $(R)/base/manifest.json: $(R)/epoch-0/rollouts/manifest.json $(recipes) | bin/.built
 	bin/policy $(flags) --rollouts $(R)/epoch-0/rollouts --out $(@D)
