@@ -29,6 +29,7 @@ type canonical struct {
 	store     *ImageStore
 	storePath string // folder of the store as image cells name it, with slashes
 	opt       PrepOptions
+	form      *verlForm // of another system, or nil
 }
 
 func (c *canonical) question(row Row[Sample]) (Question, error) {
@@ -41,6 +42,9 @@ func (c *canonical) question(row Row[Sample]) (Question, error) {
 	}
 	if c.opt.RequireImage && len(s.Images) == 0 {
 		return Question{}, errors.New("the question has no image, and --require-image is set")
+	}
+	if c.form != nil && c.form.noImage && len(s.Images) > 0 {
+		return Question{}, fmt.Errorf("the rows of %s have no images, and this question has", c.form.name)
 	}
 	split := pick(c.opt.Split, s.Split, c.format.Split)
 	q := Question{
@@ -125,6 +129,9 @@ func (c *canonical) image(source string, pic Picture) (sha string, cell ImageCel
 			err = fmt.Errorf("%s: %w", pic.Path, err)
 		}
 		return "", cell, err
+	}
+	if c.opt.As != "" {
+		return "", ImageCell{Bytes: data}, nil // nothing refers to a store
 	}
 	if sha, err = c.store.Put(data); err != nil {
 		return "", cell, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"path/filepath"
@@ -32,6 +33,7 @@ type PrepOptions struct {
 	DataSource string   // overrides the rows' data_source
 	System     string   // system message of the prompt column; "" is the recipe's, without a recipe none
 	Prefix     string   // text before the question in the prompt column; "" is the recipe's
+	As         string   // name of the system whose verl rows are written instead of ours; the images are in them
 	Cells      string   // form of the images column: CellRelative ("" means it), CellAbsolute, CellBytes
 	// RequireImage rejects questions without an image.
 	RequireImage bool
@@ -52,6 +54,7 @@ const (
 type prepParams struct {
 	Format, What, Split, DataSource, System, Prefix, Cells, Store string
 	Mapping                                                       *Mapping `json:",omitempty"`
+	As                                                            string   `json:",omitempty"`
 	ImageRoots                                                    []string
 	RequireImage                                                  bool
 	Limit                                                         int64
@@ -82,6 +85,9 @@ func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
 		return err
 	}
 	c := &canonical{format: f, store: store, opt: o}
+	if c.form, err = verlFormNamed(o.As); err != nil {
+		return err
+	}
 	if c.storePath, err = storeCell(o); err != nil {
 		return err
 	}
@@ -90,15 +96,28 @@ func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
 		inputs[fmt.Sprintf("in-%03d", i)] = file
 	}
 	spec := job.Spec{Dir: o.Out, Schema: o.What, Version: QuestionsVersion, Inputs: inputs, Ext: "parquet", Params: prepParams{
-		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.mapping, o.ImageRoots, o.RequireImage, o.Limit,
+		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.mapping, o.As, o.ImageRoots, o.RequireImage, o.Limit,
 	}}
 	in := Input{Files: o.In}
-	if o.What == Questions {
-		return prepare(ctx, r, spec, c, in, f.Questions(in), c.question)
+	if o.What == Passages {
+		spec.Version = PassagesVersion
+		return prepare(ctx, r, spec, c, in, f.Passages(in), c.passage, newTable[Passage])
 	}
-	spec.Version = PassagesVersion
-	return prepare(ctx, r, spec, c, in, f.Passages(in), c.passage)
+	write := newTable[Question]
+	if form := c.form; form != nil {
+		spec.Schema = "verl-" + o.As
+		write = func(w io.Writer, first int64) rowWriter[Question] { return newVerlWriter(form, w, first) }
+	}
+	return prepare(ctx, r, spec, c, in, f.Questions(in), c.question, write)
 }
+
+// rowWriter writes the rows of a part.
+type rowWriter[R any] interface {
+	Write(rows ...R) error
+	Close() error
+}
+
+func newTable[R any](w io.Writer, _ int64) rowWriter[R] { return table.NewWriter[R](w) }
 
 // check fills in defaults and refuses what cannot work.
 func (o *PrepOptions) check() (Format, error) {
@@ -124,6 +143,12 @@ func (o *PrepOptions) check() (Format, error) {
 	case CellRelative, CellAbsolute, CellBytes:
 	default:
 		return usage("image cells are %s, %s or %s, not %q", CellRelative, CellAbsolute, CellBytes, o.Cells)
+	}
+	if o.As != "" {
+		if o.What != Questions {
+			return usage("--as %s is a form of questions", o.As)
+		}
+		o.Cells = CellBytes
 	}
 	if len(o.In) == 0 || o.Out == "" {
 		return usage("--in and --out are needed")
@@ -169,7 +194,8 @@ func storeCell(o PrepOptions) (string, error) {
 	return filepath.ToSlash(dir), fail.Wrap(fail.Usage, "prep", o.Images, err)
 }
 
-func prepare[T, R any](ctx context.Context, r *job.Run, spec job.Spec, c *canonical, in Input, rows iter.Seq2[Row[T], error], canon func(Row[T]) (R, error)) error {
+func prepare[T, R any](ctx context.Context, r *job.Run, spec job.Spec, c *canonical, in Input, rows iter.Seq2[Row[T], error],
+	canon func(Row[T]) (R, error), write func(w io.Writer, first int64) rowWriter[R]) error {
 	ds, err := r.Dataset(spec)
 	if err != nil {
 		return err
@@ -191,7 +217,7 @@ func prepare[T, R any](ctx context.Context, r *job.Run, spec job.Spec, c *canoni
 		if sh == nil {
 			continue // another process makes it
 		}
-		p := preparation[T, R]{r: r, sh: sh, rows: rows, canon: canon, hi: -1}
+		p := preparation[T, R]{r: r, sh: sh, rows: rows, canon: canon, write: write, hi: -1}
 		if s.N > 1 {
 			p.lo, p.hi = s.Range(total)
 		} else if c.opt.Limit > 0 {
@@ -241,6 +267,7 @@ type preparation[T, R any] struct {
 	sh     *job.Shard
 	rows   iter.Seq2[Row[T], error]
 	canon  func(Row[T]) (R, error)
+	write  func(w io.Writer, first int64) rowWriter[R]
 	lo, hi int64
 	in, ok int64
 	first  error // why the first rejected row was rejected
@@ -251,7 +278,7 @@ func (p *preparation[T, R]) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out := table.NewWriter[R](w)
+	out := p.write(w, p.lo)
 	progress := p.r.Progress("rows", p.hi-p.lo)
 	defer progress.Done()
 	seen := newIDSet()

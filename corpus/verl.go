@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -60,7 +61,11 @@ func (v *verl) row(row rowCells) (Row[Sample], error) {
 			return Row[Sample]{}, err
 		}
 		v.begun = true
-		if i := strings.Index(prompt, questionMark); i >= 0 {
+		bare, err := bareRows(row.Get)
+		if err != nil {
+			return Row[Sample]{}, err
+		}
+		if i := strings.Index(prompt, questionMark); i >= 0 && !bare {
 			v.prefix = prompt[:i+len(questionMark)]
 		}
 	}
@@ -72,9 +77,9 @@ func (v *verl) row(row rowCells) (Row[Sample], error) {
 }
 
 // id takes, in this order: data_id; a textual extra_info.index (both are what
-// lens caches are keyed by); the source's name before the id column or before a
-// numeric extra_info.index, because Search-R1 numbers each source from 0; the
-// file's name and the row.
+// lens caches are keyed by); the id column; a numeric extra_info.index; the
+// file's name and the row. Before a bare number or a split's name and a number
+// comes the source's name, because Search-R1 numbers each source from 0.
 func (v *verl) id(row rowCells) (string, error) {
 	id, err := row.Get.text("data_id")
 	if id != "" || err != nil {
@@ -85,24 +90,44 @@ func (v *verl) id(row rowCells) (string, error) {
 		return "", err
 	}
 	index := strings.TrimSpace(extra.Get("index").String())
-	if strings.ContainsFunc(index, unicode.IsLetter) {
+	if extra.Get("index").Kind() == record.Text && index != "" {
 		return index, nil
 	}
 	id, err = row.Get.text("id")
 	if err != nil {
 		return "", err
 	}
+	own, err := row.Get("image_ids")
+	if err != nil || id != "" && own.Kind() == record.List {
+		return id, err // a row of our own
+	}
 	source, err := row.Get.text("data_source")
 	source = pick(source, v.source)
 	switch {
 	case err != nil:
 		return "", err
-	case id != "":
+	case numberedID.MatchString(id):
 		return idPart(source) + id, nil
+	case id != "":
+		return id, nil
 	case index != "":
 		return idPart(source) + idPart(extra.Get("split").String()) + index, nil
 	}
 	return numbered(v.path, row.N), nil
+}
+
+// numberedID is the form of Search-R1's ids, which start again in every source.
+var numberedID = regexp.MustCompile(`^((train|dev|val|test)_)?[0-9]+$`)
+
+// bareRows says whether a file has the rows of MMSearch-R1, in whose prompts
+// there is nothing but the question.
+func bareRows(get cells) (bool, error) {
+	id, err := get.text("data_id")
+	if err != nil {
+		return false, err
+	}
+	extra, err := get("extra_info")
+	return id != "" && extra.IsNull(), err
 }
 
 // idPart makes a name usable before an underscore.

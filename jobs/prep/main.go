@@ -25,6 +25,7 @@ type command struct {
 	DataSource   string   `placeholder:"NAME" help:"data_source of all rows, instead of their own."`
 	System       string   `placeholder:"TEXT" help:"System message of the prompt column (default: the recipe's)."`
 	Prefix       string   `placeholder:"TEXT" help:"Text before the question in the prompt column (default: the recipe's)."`
+	As           string   `placeholder:"SYSTEM" help:"Write the exact verl rows of mm-deepresearch, mmsearch-r1 or search-r1 instead of ours."`
 	ImageCells   string   `enum:"relative,absolute,bytes" default:"relative" help:"Form of the images column: relative or absolute paths, or bytes."`
 	RequireImage bool     `help:"Reject questions without an image."`
 	Limit        int64    `placeholder:"N" help:"Read only the first N rows."`
@@ -33,7 +34,7 @@ type command struct {
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	return corpus.Prep(ctx, r, corpus.PrepOptions{List: c.List, Format: c.Format, What: c.What, In: append(c.In, c.More...), Out: c.Out, Images: c.Images, ImageRoots: c.ImageRoot,
-		Map: c.Map, MapFile: c.MapFile, Keep: c.Keep, Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, Cells: c.ImageCells, RequireImage: c.RequireImage, Limit: c.Limit, MaxRejects: c.MaxRejects})
+		Map: c.Map, MapFile: c.MapFile, Keep: c.Keep, Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, As: c.As, Cells: c.ImageCells, RequireImage: c.RequireImage, Limit: c.Limit, MaxRejects: c.MaxRejects})
 }
 
 func main() {
