@@ -56,14 +56,14 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := roofs()
-	fmt.Fprintf(os.Stderr, "read %.1f GB/s, sgemm %.0f GFLOP/s\n", r.read, r.sgemm)
-	items := []item{{Name: "read bandwidth", Unit: "GB/s", Ours: r.read, Note: "all cores, 1 GiB of memory summed"},
-		{Name: "sgemm 2048", Unit: "GFLOP/s", Ours: r.sgemm, Note: "internal/gemm, all cores"}}
-	ours, err := measure(ctx, paths, queries, r)
+	l := newLimits()
+	l.again()
+	ours, err := measure(ctx, paths, queries, l)
 	if err != nil {
 		return err
 	}
+	items := []item{{Name: "read bandwidth", Unit: "GB/s", Ours: l.read, Note: "all cores, 1 GiB of memory"},
+		{Name: "sgemm 1024", Unit: "GFLOP/s", Ours: l.sgemm, Note: "internal/gemm, all cores"}}
 	var peers map[string]float64
 	if *python != "" {
 		if peers, err = measurePeers(paths); err != nil {

@@ -10,7 +10,6 @@ import (
 	"searchloop/indexer/flat"
 	"searchloop/internal/gemm"
 	"searchloop/internal/par"
-	"searchloop/internal/vec"
 )
 
 type roof struct{ read, sgemm float64 } // GB/s, GFLOP/s
@@ -28,41 +27,58 @@ func best(n int, f func() error) (time.Duration, error) {
 	return least, nil
 }
 
-func roofs() roof {
-	const words = 1 << 28
-	x := make([]float32, words)
-	for i := range x {
-		x[i] = 1
+// limits measures what the machine allows. Other programs may take their share
+// at any time, so it is asked again and again between the searches and the best
+// counts, as it does for those.
+type limits struct {
+	roof
+	memory []float32
+}
+
+func newLimits() *limits {
+	l := &limits{memory: make([]float32, 1<<28)}
+	for i := range l.memory {
+		l.memory[i] = 1
 	}
-	t, _ := best(7, func() error {
-		par.For(words, 1<<16, func(lo, hi int) {
-			for ; lo < hi; lo += 1 << 12 { // the sum is used, so that nothing is left out
-				if vec.Sum(x[lo:lo+1<<12]) != 1<<12 {
-					panic("wrong sum")
-				}
-			}
-		})
-		return nil
-	})
-	r := roof{read: 4 * words / t.Seconds() / 1e9}
-	const n = 2048
-	a, b, c := x[:n*n], x[n*n:2*n*n], x[2*n*n:3*n*n]
-	t, _ = best(3, func() error { gemm.NT(c, a, b, n, n, n, false); return nil })
-	r.sgemm = 2 * n * n * n / t.Seconds() / 1e9
-	return r
+	return l
+}
+
+func (l *limits) again() {
+	n := len(l.memory)
+	for range 2 {
+		for _, ahead := range []int{0, 4096} {
+			t, _ := best(1, func() error {
+				par.For(n, 1<<12, func(lo, hi int) {
+					for ; lo < hi; lo += 1 << 12 {
+						read(l.memory[lo:lo+1<<12], ahead)
+					}
+				})
+				return nil
+			})
+			l.read = max(l.read, 4*float64(n)/t.Seconds()/1e9)
+		}
+	}
+	const m = 1024
+	a, b, c := l.memory[:m*m], l.memory[m*m:2*m*m], l.memory[2*m*m:3*m*m]
+	t, _ := best(3, func() error { gemm.NT(c, a, b, m, m, m, false); return nil })
+	l.sgemm = max(l.sgemm, 2*m*m*m/t.Seconds()/1e9)
+	for i := range c {
+		c[i] = 1
+	}
 }
 
 // measured is an item, and whom to compare it with.
 type measured struct {
 	item
-	batch int
-	peers []string
+	batch         int
+	peers         []string
+	bytes, gb, gf float64 // a pass, and the rates
 }
 
 const topK = 5
 
 // measure searches every format in batches.
-func measure(ctx context.Context, paths map[flat.Format]string, queries []float32, r roof) ([]measured, error) {
+func measure(ctx context.Context, paths map[flat.Format]string, queries []float32, l *limits) ([]measured, error) {
 	var all []measured
 	exact := map[int][][]flat.Hit{}
 	var plain float64 // queries/s of float32, one at a time
@@ -102,8 +118,8 @@ func measure(ctx context.Context, paths map[flat.Format]string, queries []float3
 			s := t.Seconds()
 			gb, gf := bytes/s/1e9, 2*float64(*rows)*float64(*dim)*float64(n)/s/1e9
 			m := measured{batch: n, item: item{Name: fmt.Sprintf("search %s, batch %d", c.name, n), Unit: "queries/s", Ours: float64(n) / s}}
-			m.Bound = min(float64(n)*r.read*1e9/bytes, r.sgemm*1e9/(2*float64(*rows)*float64(*dim)))
-			m.Note = fmt.Sprintf("%d x %d, k %d: %.1f GB/s = %.0f %% of read bandwidth, %.0f GFLOP/s = %.0f %% of sgemm", *rows, *dim, topK, gb, 100*gb/r.read, gf, 100*gf/r.sgemm)
+			m.bytes, m.gb, m.gf = bytes, gb, gf
+			l.again()
 			switch {
 			case c.format == flat.Flat:
 				exact[n] = hits
@@ -112,7 +128,7 @@ func measure(ctx context.Context, paths map[flat.Format]string, queries []float3
 					plain = m.Ours
 				}
 			default:
-				m.Note += fmt.Sprintf(", recall@%d %.4f", topK, recall(hits, exact[n]))
+				m.Note = fmt.Sprintf(", recall@%d %.4f", topK, recall(hits, exact[n]))
 				if n == 1 {
 					m.Peer, m.PeerName, m.Ratio = plain, "float32, batch 1", m.Ours/plain
 				}
@@ -122,6 +138,11 @@ func measure(ctx context.Context, paths map[flat.Format]string, queries []float3
 		if err := set.Close(); err != nil {
 			return nil, err
 		}
+	}
+	for i := range all {
+		m := &all[i]
+		m.Bound = min(float64(m.batch)*l.read*1e9/m.bytes, l.sgemm*1e9/(2*float64(*rows)*float64(*dim)))
+		m.Note = fmt.Sprintf("%d x %d, k %d: %.1f GB/s = %.0f %% of read bandwidth, %.0f GFLOP/s = %.0f %% of sgemm", *rows, *dim, topK, m.gb, 100*m.gb/l.read, m.gf, 100*m.gf/l.sgemm) + m.Note
 	}
 	return all, nil
 }
