@@ -26,14 +26,30 @@ type cacheEntry struct {
 	ID   string
 	Body record.Value // a struct; always with data_id and cached_data
 	Err  error
+	// pictures are the images of hits that a pickle holds; nil, or one a hit.
+	pictures []*pickledImage
 }
 
 // readCaches goes through the entries of lens caches, file by file, in any of
-// the three forms that their readers accept: JSON lines, a list of entries, an
-// object of entries (or of their cached_data) by data_id.
+// the three forms that their readers accept (JSON lines, a list of entries, an
+// object of entries, or of their cached_data, by data_id) or as a pickled dict
+// of MMSearch-R1.
 func readCaches(files []string) iter.Seq2[cacheEntry, error] {
 	return func(yield func(cacheEntry, error) bool) {
 		for _, path := range files {
+			isPickled, err := pickledAt(path)
+			if err != nil {
+				yield(cacheEntry{}, err)
+				return
+			}
+			if isPickled {
+				for e, err := range pickledEntries(path) {
+					if !yield(e, err) || err != nil {
+						return
+					}
+				}
+				continue
+			}
 			for item, err := range record.Items(path, lensID, lensHits, lensTitle, "query", "public_url", "serpapi_image_len_response") {
 				if err != nil {
 					yield(cacheEntry{}, err)

@@ -13,6 +13,7 @@ type LensReport struct {
 	Superseded  int64       `json:"superseded"` // entries that a later one of the same data_id replaced
 	Hits        int64       `json:"hits"`
 	HitsNoPath  int64       `json:"hits_without_path"` // the cache names no image for them
+	HitsOnWeb   int64       `json:"hits_on_the_web"`   // ... a web address, which is kept and not fetched
 	ImagesFound int64       `json:"images_found"`
 	FoundBy     FoundBy     `json:"found_by"`
 	Missing     []LensMiss  `json:"images_missing"`

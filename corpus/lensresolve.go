@@ -57,7 +57,11 @@ func (l *lens) resolve(ctx context.Context) error {
 		entry := LensEntry{DataID: e.ID}
 		var paths []string
 		for i, h := range e.Body.Get(lensHits).Items() {
-			hit, path, err := l.hit(e.ID, i, h)
+			var pic *pickledImage
+			if e.pictures != nil {
+				pic = e.pictures[i]
+			}
+			hit, path, err := l.hit(e.ID, i, h, pic)
 			if err != nil {
 				return err
 			}
@@ -82,14 +86,23 @@ func (l *lens) resolve(ctx context.Context) error {
 }
 
 // hit resolves one cached result; path is the image's file, "" without one.
-func (l *lens) hit(id string, i int, h record.Value) (hit LensHit, path string, err error) {
+// pic is the image itself, if the cache holds it.
+func (l *lens) hit(id string, i int, h record.Value, pic *pickledImage) (hit LensHit, path string, err error) {
 	l.report.Hits++
 	hit = LensHit{Title: h.Get(lensTitle).String(), Path: h.Get(lensImage).String()}
-	if hit.Path == "" {
+	var sha, reason string
+	switch {
+	case pic != nil:
+		sha, reason, err = l.pickled(pic)
+	case hit.Path == "":
 		l.report.HitsNoPath++
 		return hit, "", nil
+	case webAddress(hit.Path):
+		l.report.HitsOnWeb++
+		return hit, "", nil
+	default:
+		sha, reason, err = l.image(hit.Path)
 	}
-	sha, reason, err := l.image(hit.Path)
 	if err != nil {
 		return hit, "", err
 	}
@@ -104,6 +117,23 @@ func (l *lens) hit(id string, i int, h record.Value) (hit LensHit, path string, 
 	}
 	rel, err := filepath.Rel(l.opt.Images, path)
 	return hit, filepath.Join(l.images, rel), fail.Wrap(fail.Bug, "lens", path, err)
+}
+
+// webAddress says whether a cached path is an address, which is never fetched.
+func webAddress(path string) bool {
+	return strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://")
+}
+
+// pickled stores an image that the cache itself holds.
+func (l *lens) pickled(pic *pickledImage) (sha, reason string, err error) {
+	data, bad := pic.png()
+	if bad != nil {
+		return "", bad.Error(), nil
+	}
+	if sha, err = l.store.Put(data); err == nil {
+		l.report.FoundBy["in the cache itself"]++
+	}
+	return sha, "", err
 }
 
 // image finds what a cached path names, in the archives first.

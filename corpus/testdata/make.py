@@ -247,3 +247,48 @@ pq.write_table(pa.Table.from_pylist([{"question": "struct?", "answer": "b", "ima
 d = folder("search-r1", "flashrag", "in")
 jsonl(d / "train.jsonl", [{"id": "train_0", "question": "who got the first nobel prize in physics", "golden_answers": ["Wilhelm Conrad Röntgen"], "metadata": {}},
                           {"id": "train_1", "question": "who?", "golden_answers": []}])
+
+# MMSearch-R1's caches: pickled dicts with Pillow images of every mode, in every protocol, and what may not be read.
+import os
+import pickle
+
+d = here / "pickles"
+d.mkdir(exist_ok=True)
+
+
+def opened(mode, kind, **options):
+    im = Image.new("RGB", (5, 4))
+    im.putdata([(x * 50, y * 60, 90) for y in range(4) for x in range(5)])
+    b = io.BytesIO()
+    im.convert(mode).save(b, kind, **options)
+    b.seek(0)
+    im = Image.open(b)
+    im.load()
+    return im
+
+
+ims = [opened("RGB", "JPEG", dpi=(72, 72)), opened("L", "PNG"), opened("P", "PNG"), opened("RGBA", "PNG"), opened("1", "PNG"), opened("LA", "PNG"),
+       opened("CMYK", "JPEG"), opened("RGB", "WEBP", lossless=True), opened("P", "GIF"), opened("RGB", "TIFF", dpi=(72, 72)), Image.new("RGB", (2, 2), (1, 2, 3))]
+cache = {f"fvqa_train_{i}": {"tool_returned_web_title_list": [f"Title {i}", "Second – ü"], "tool_returned_images_urls": [im, f"https://example.org/{i}.jpg"]}
+         for i, im in enumerate(ims)}
+cache["fvqa_train_nothing"] = {"tool_returned_web_title_list": [], "tool_returned_images_urls": []}
+cache["fvqa_train_none"] = None
+cache["fvqa_train_short"] = {"tool_returned_web_title_list": ["only a title"], "tool_returned_images_urls": []}
+cache["fvqa_train_float"] = {"tool_returned_web_title_list": ["x"], "tool_returned_images_urls": [Image.new("F", (2, 2))]}
+cache["fvqa_train_wrong"] = {"tool_returned_web_title_list": "x", "tool_returned_images_urls": 7}
+for protocol in range(2, 6):
+    (d / f"cache{protocol}.pkl").write_bytes(pickle.dumps(cache, protocol))
+pixels = lambda im: hashlib.sha256((im.convert("RGBA") if im.mode in ("RGBA", "LA", "P") else im.convert("RGB").convert("RGBA")).tobytes()).hexdigest()
+json.dump([{"mode": im.mode, "rgba": pixels(im)} for im in ims if im.mode != "CMYK"], open(d / "want.json", "w"), indent=1)
+
+
+class Evil:
+    def __init__(self, f, *args):
+        self.f, self.args = f, args
+
+    def __reduce__(self):
+        return self.f, self.args
+
+
+for name, evil in {"system": Evil(os.system, "touch /tmp/owned"), "eval": Evil(eval, "1+1"), "getattr": Evil(getattr, Image.Image, "show"), "open": Evil(Image.open, "/etc/passwd")}.items():
+    (d / f"evil-{name}.pkl").write_bytes(pickle.dumps({"a": evil}))
