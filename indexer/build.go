@@ -17,12 +17,33 @@ import (
 )
 
 // BuildOptions are the folders that Build reads and the one it makes.
-type BuildOptions struct{ Vectors, Passages, Out string }
+type BuildOptions struct {
+	Vectors, Passages, Out string
+	Format                 flat.Format // Flat or FP16
+	// Sketch adds SQ8 files from which single queries are searched first; the
+	// hits stay exact. For Flat only.
+	Sketch bool
+}
+
+// params is what the output depends on.
+func (o *BuildOptions) params() map[string]any {
+	p := map[string]any{"metric": MetricInnerProduct}
+	if o.Format != flat.Flat {
+		p["format"] = o.Format.String()
+	}
+	if o.Sketch {
+		p["sketch"] = flat.SQ8.String()
+	}
+	return p
+}
 
 // Build makes an index dataset from a vectors dataset: index files of contiguous
 // rows and index.json. It refuses vectors of different spaces, vectors of other
 // passages, ids out of step, missing or surplus rows, NaN and infinities.
 func Build(ctx context.Context, r *job.Run, o BuildOptions) error {
+	if o.Format > flat.FP16 || o.Sketch && o.Format != flat.Flat {
+		return fail.New(fail.Usage, "index", "", "format %v, sketch %t: the formats are flat and fp16, and only flat files have sketches", o.Format, o.Sketch)
+	}
 	src, err := openVectors(o.Vectors)
 	if err != nil {
 		return err
@@ -35,7 +56,7 @@ func Build(ctx context.Context, r *job.Run, o BuildOptions) error {
 		return err
 	}
 	ds, err := r.Dataset(job.Spec{Dir: o.Out, Schema: Schema, Version: Version, Ext: "index",
-		Inputs: map[string]string{"vectors": o.Vectors, "passages": o.Passages}, Params: map[string]any{"metric": MetricInnerProduct}})
+		Inputs: map[string]string{"vectors": o.Vectors, "passages": o.Passages}, Params: o.params()})
 	if err != nil || ds.Complete() || ds.DryRun() {
 		return err
 	}
@@ -58,7 +79,8 @@ func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spe
 		return err
 	}
 	lo, hi := spec.Range(set.Rows())
-	w, err := flat.NewWriter(part, src.space.Dim, hi-lo)
+	head := flat.Header{Dim: src.space.Dim, Rows: hi - lo, Format: o.Format}
+	w, err := head.Writer(part)
 	if err != nil {
 		return err
 	}
@@ -67,6 +89,7 @@ func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spe
 	id, stop := iter.Pull2(set.IDs(lo, hi))
 	defer stop()
 	row := lo
+	var ranges flat.Ranges
 	for b, err := range src.rows(lo, hi) {
 		if err == nil {
 			err = ctx.Err()
@@ -88,6 +111,9 @@ func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spe
 		if err := w.Write(b.Vectors); err != nil {
 			return err
 		}
+		if o.Sketch {
+			ranges.Add(b.Vectors, src.space.Dim)
+		}
 		progress.Add(int64(len(b.IDs)), 0)
 		if err := r.Interrupted(); err != nil {
 			return err
@@ -95,6 +121,12 @@ func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spe
 	}
 	if err := w.Close(); err != nil {
 		return err
+	}
+	if o.Sketch {
+		head.Format, head.Trained = flat.SQ8, ranges.Trained(head.Dim)
+		if err := sketch(r, sh, head, src, lo); err != nil {
+			return err
+		}
 	}
 	if spec.I == 0 {
 		if err := describe(sh, spec.N, src, set, o); err != nil {
@@ -104,15 +136,49 @@ func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spe
 	return sh.Commit(hi-lo, manifest.Counts{In: hi - lo, OK: hi - lo})
 }
 
+// sketchName is the file of a shard's sketch.
+func sketchName(s shard.Spec) string { return s.Name("sketch", "index") }
+
+// sketch writes the rows from lo on a second time, a byte a number.
+func sketch(r *job.Run, sh *job.Shard, head flat.Header, src *vectorSet, lo int64) error {
+	f, err := sh.Extra(sketchName(sh.Shard))
+	if err != nil {
+		return err
+	}
+	w, err := head.Writer(f)
+	if err != nil {
+		return err
+	}
+	for b, err := range src.rows(lo, lo+head.Rows) {
+		if err != nil {
+			return err
+		}
+		if err := w.Write(b.Vectors); err != nil {
+			return err
+		}
+		if err := r.Interrupted(); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
 // describe writes index.json. The first shard does it, because all that is in it
 // is known before any other shard is made.
 func describe(sh *job.Shard, n int, src *vectorSet, set *passages.Set, o BuildOptions) error {
 	d := Description{Schema: Schema, Version: Version, Metric: MetricInnerProduct, Rows: set.Rows(), Space: src.space, Corpus: set.Digest(),
 		Passages: relative(o.Out, o.Passages), Encoder: relative(o.Out, src.encoder)}
+	if o.Format != flat.Flat {
+		d.Format = o.Format.String()
+	}
 	for i := range n {
 		s := shard.Spec{I: i, N: n}
 		lo, hi := s.Range(set.Rows())
-		d.Shards = append(d.Shards, ShardRows{Name: s.Name("part", "index"), First: lo, Rows: hi - lo})
+		one := ShardRows{Name: s.Name("part", "index"), First: lo, Rows: hi - lo}
+		if o.Sketch {
+			one.Sketch = sketchName(s)
+		}
+		d.Shards = append(d.Shards, one)
 	}
 	text, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {

@@ -27,6 +27,7 @@ type Description struct {
 	Schema   string        `json:"schema"`
 	Version  int           `json:"version"`
 	Metric   string        `json:"metric"`
+	Format   string        `json:"format,omitempty"` // of the shards; flat when it is not said
 	Rows     int64         `json:"rows"`
 	Space    vectors.Space `json:"space"`
 	Corpus   string        `json:"corpus"`   // digest of the passages dataset
@@ -39,9 +40,10 @@ type Description struct {
 
 // ShardRows is one index file and the rows it holds.
 type ShardRows struct {
-	Name  string `json:"name"`
-	First int64  `json:"first"`
-	Rows  int64  `json:"rows"`
+	Name   string `json:"name"`
+	First  int64  `json:"first"`
+	Rows   int64  `json:"rows"`
+	Sketch string `json:"sketch,omitempty"` // file of the same vectors, a byte a number
 }
 
 func readDescription(dir string) (Description, error) {
@@ -68,6 +70,9 @@ func (d *Description) check() error {
 	}
 	var rows int64
 	for _, s := range d.Shards {
+		if s.Sketch != "" && s.Sketch != filepath.Base(s.Sketch) || (s.Sketch == "") != (d.Shards[0].Sketch == "") {
+			return fmt.Errorf("shard %q: sketch %q", s.Name, s.Sketch)
+		}
 		if s.First != rows || s.Rows < 0 || s.Name != filepath.Base(s.Name) {
 			return fmt.Errorf("shard %q: rows %d from %d do not follow row %d", s.Name, s.Rows, s.First, rows)
 		}

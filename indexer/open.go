@@ -1,6 +1,7 @@
 package indexer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -73,9 +74,23 @@ func openShards(dir string, d Description) (*flat.Set, error) {
 		return nil, err
 	}
 	for i, f := range set.Files() {
+		if f.Metric != flat.InnerProduct || f.Format.String() != cmp.Or(d.Format, flat.Flat.String()) {
+			err := &fail.Error{Kind: fail.BadInput, Op: "open index", Path: f.Path, Err: fmt.Errorf("holds %v vectors for the metric %v, %s says %s and %s", f.Format, f.Metric,
+				descriptionFile, cmp.Or(d.Format, flat.Flat.String()), d.Metric), Hint: "the shard is of another index: run the index job again"}
+			return nil, errors.Join(err, set.Close())
+		}
 		if f.Rows != d.Shards[i].Rows || f.Dim != d.Space.Dim {
 			err := &fail.Error{Kind: fail.BadInput, Op: "open index", Path: f.Path, Err: fmt.Errorf("holds %d vectors of dimension %d, %s says %d of %d", f.Rows, f.Dim,
 				descriptionFile, d.Shards[i].Rows, d.Space.Dim), Hint: "the shard is of another index: run the index job again"}
+			return nil, errors.Join(err, set.Close())
+		}
+	}
+	if d.Shards[0].Sketch != "" {
+		sketches := make([]string, len(d.Shards))
+		for i, s := range d.Shards {
+			sketches[i] = filepath.Join(dir, s.Sketch)
+		}
+		if err := set.Sketch(sketches); err != nil {
 			return nil, errors.Join(err, set.Close())
 		}
 	}
