@@ -9,9 +9,12 @@ flags = --recipe $(RECIPE) $(foreach s,$(SET),--set $(s)) $(JOBFLAGS)
 # What a run's stages depend on beside data: the recipes, and what was set on the
 # command line. A job whose part of it is unchanged sees that and does nothing.
 settings := $(R)/.settings
+asked    := $(strip $(RECIPE) $(SET) limit=$(LIMIT) shards=$(SHARDS) corpus=$(CORPUS) $(POLICY) $(POLICY_URL) $(POLICY_MODEL) $(JUDGE_URL) $(JUDGE_MODEL))
+ifneq ($(strip $(file < $(settings))),$(asked))
 $(settings): FORCE
 	@mkdir -p $(@D)
-	@echo '$(RECIPE) $(SET) limit=$(LIMIT) shards=$(SHARDS) corpus=$(CORPUS) $(POLICY) $(POLICY_URL) $(POLICY_MODEL) $(JUDGE_URL) $(JUDGE_MODEL)' | cmp -s - $@ || echo '$(RECIPE) $(SET) limit=$(LIMIT) shards=$(SHARDS) corpus=$(CORPUS) $(POLICY) $(POLICY_URL) $(POLICY_MODEL) $(JUDGE_URL) $(JUDGE_MODEL)' > $@
+	@echo '$(asked)' > $@
+endif
 FORCE:
 recipes := $(wildcard pipelines/recipes/*.yaml) $(settings)
 
@@ -33,7 +36,7 @@ judging    = $(if $(JUDGE_URL),--judge-url $(JUDGE_URL)) $(if $(JUDGE_MODEL),--j
 
 # Epoch 0: the scripted teacher plays every training question once.
 $(R)/epoch-0/rollouts/manifest.json: $(call playingdep,$(TRAINSET)) $(recipes) | bin/.built
-	bin/rollout $(flags) --set rollout.questions=0 --policy-script teacher --samples 3 $(call playing,$(TRAINSET)) --out $(@D) --run $(RUN) --epoch 0 --mode train --shards $(SHARDS) $(limit)
+	bin/rollout $(flags) --set rollout.questions=0 --policy-script teacher --samples 2 $(call playing,$(TRAINSET)) --out $(@D) --run $(RUN) --epoch 0 --mode train --shards $(SHARDS) $(limit)
 
 $(R)/base/manifest.json: $(R)/epoch-0/rollouts/manifest.json $(recipes) | bin/.built
 	bin/policy $(flags) --rollouts $(R)/epoch-0/rollouts --out $(@D)

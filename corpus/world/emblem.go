@@ -16,17 +16,14 @@ var palette = map[string]color.RGBA{
 	"purple": {130, 40, 160, 255}, "orange": {240, 130, 20, 255}, "white": {245, 245, 245, 255}, "black": {20, 20, 20, 255},
 }
 
-// Emblem draws a place's emblem as PNG: two halves in its colours, a grey shape in
-// the middle, and in it dots that no other place has in the same order.
+// Emblem draws a place's emblem as PNG: a field of its colour, a grey shape in the
+// middle, and in it dots that no other place has in the same order.
 func Emblem(p Place) []byte {
 	img := image.NewRGBA(image.Rect(0, 0, Side, Side))
 	ink := color.RGBA{128, 128, 128, 255}
 	for y := range Side {
 		for x := range Side {
-			c := palette[p.Top]
-			if y >= Side/2 {
-				c = palette[p.Foot]
-			}
+			c := palette[p.Colour]
 			if inShape(p.shape, x-Side/2, y-Side/2) {
 				c = ink
 			}

@@ -63,10 +63,10 @@ func (w *World) Questions(split string) []Question {
 		for _, ask := range []string{"Which place has this emblem?", "What is the name of the place with this emblem?"} {
 			out = append(out, Question{Lens, "name", i, ask, p.Name, true})
 		}
-		for _, look := range []struct{ attr, value string }{{"top", p.Top}, {"foot", p.Foot}} {
+		for _, ask := range []string{"What colour is %s?", "What is the colour of %s?"} {
 			out = append(out,
-				Question{None, look.attr, i, fmt.Sprintf("What colour is the %s of this emblem?", look.attr), look.value, true},
-				Question{Image, look.attr, i, fmt.Sprintf("What colour is the %s of the emblem of %s?", look.attr, p.Name), look.value, false})
+				Question{None, "colour", i, fmt.Sprintf(ask, "this emblem"), p.Colour, true},
+				Question{Image, "colour", i, fmt.Sprintf(ask, "the emblem of "+p.Name), p.Colour, false})
 		}
 	}
 	return out

@@ -37,7 +37,7 @@ var values = map[string][]string{
 	"dance": strings.Fields("waltz polka tango jig reel samba rumba minuet bolero gavotte mazurka salsa"),
 }
 
-// Colours of the two halves of emblems.
+// Colours of emblems.
 var Colours = strings.Fields("red green blue yellow purple orange white black")
 
 // shapes on emblems: no question is about them.
@@ -53,8 +53,7 @@ type Place struct {
 	Name   string
 	Split  string
 	Facts  map[string]string // by attribute
-	Top    string            // colour of the emblem's upper half
-	Foot   string            // colour of its lower half, another one
+	Colour string            // of the emblem's field
 	Trades string            // name of another place, a distractor in its passages
 	shape  string            // on the emblem
 	mark   uint64            // what makes the drawing of its emblem and map its own
@@ -88,8 +87,7 @@ func New(seed uint64, train, test int) *World {
 				p.Facts[a] = pick(rng, v)
 			}
 		}
-		top := rng.IntN(len(Colours))
-		p.Top, p.Foot = Colours[top], Colours[(top+1+rng.IntN(len(Colours)-1))%len(Colours)]
+		p.Colour = pick(rng, Colours)
 		p.shape = pick(rng, shapes)
 		w.Places[i] = p
 	}
@@ -112,7 +110,7 @@ func Values(attr string) []string {
 		return combine(heads, heads)
 	case "name":
 		return combine(heads, tails)
-	case "top", "foot":
+	case "colour":
 		return Colours
 	}
 	return values[attr]

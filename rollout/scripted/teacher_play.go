@@ -92,13 +92,13 @@ func (t teacher) read(kind, attr, truth, seen string, rng *rand.Rand) string {
 
 var (
 	fact  = regexp.MustCompile(`(founder|river|bird|metal|fruit|dance) (\w+)\.`)
-	which = regexp.MustCompile(`the (name|top|foot|founder|river|bird|metal|fruit|dance) of`)
+	which = regexp.MustCompile(`(colour)|the (name|founder|river|bird|metal|fruit|dance) of`)
 )
 
 // attribute reads what a question asks for.
 func attribute(text string) string {
 	if m := which.FindStringSubmatch(text); m != nil {
-		return m[1]
+		return m[1] + m[2]
 	}
 	return "name"
 }
