@@ -32,7 +32,7 @@ func Evaluate(ctx context.Context, r *job.Run, o Options) error {
 	if err != nil {
 		return err
 	}
-	d, err := r.Dataset(job.Spec{Dir: o.Out, Schema: "searchloop/samples", Version: 1, Ext: "parquet",
+	d, err := r.Dataset(job.Spec{Dir: o.Out, Schema: "searchloop/samples", Version: 1, Ext: "parquet", Single: true,
 		Inputs: map[string]string{"rollouts": o.Rollouts, "judged": o.Judged, "questions": o.Questions},
 		Params: struct {
 			Bench     string
@@ -42,7 +42,11 @@ func Evaluate(ctx context.Context, r *job.Run, o Options) error {
 	if err != nil || d.Complete() || d.DryRun() {
 		return err
 	}
-	samples, first, err := Samples(o.Rollouts, o.Judged)
+	var tools []string
+	for _, t := range rec.Tools {
+		tools = append(tools, t.Name)
+	}
+	samples, first, err := Samples(o.Rollouts, o.Judged, tools)
 	if err != nil {
 		return err
 	}

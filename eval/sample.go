@@ -34,13 +34,18 @@ type Sample struct {
 	ToolErrors int32    `parquet:"tool_errors"`
 }
 
+// Unknown stands for calls that name no tool of the recipe or cannot be parsed.
+const Unknown = "unknown"
+
 // Searched says whether the policy called any tool.
 func (s *Sample) Searched() bool { return len(s.Calls) > 0 }
 
 // Samples joins a rollouts dataset with its judged dataset by trajectory id. A
 // row of one without its partner in the other is bad input: the two folders do
 // not belong together.
-func Samples(rollouts, judged string) ([]Sample, *trajectory.Row, error) {
+//
+// tools are the names of the recipe's tools; a call of any other counts as Unknown.
+func Samples(rollouts, judged string, tools []string) ([]Sample, *trajectory.Row, error) {
 	verdicts := map[string]trajectory.Judged{}
 	for j, err := range table.ReadDataset[trajectory.Judged](judged) {
 		if err != nil {
@@ -64,7 +69,7 @@ func Samples(rollouts, judged string) ([]Sample, *trajectory.Row, error) {
 				Err: fmt.Errorf("no verdict for this trajectory"), Hint: "judge the rollouts in " + rollouts + " again"}
 		}
 		delete(verdicts, row.ID)
-		out = append(out, sample(&row, &j))
+		out = append(out, sample(&row, &j, tools))
 	}
 	for id := range maps.Keys(verdicts) {
 		return nil, nil, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: rollouts, Sample: id,
@@ -74,7 +79,7 @@ func Samples(rollouts, judged string) ([]Sample, *trajectory.Row, error) {
 	return out, first, nil
 }
 
-func sample(row *trajectory.Row, j *trajectory.Judged) Sample {
+func sample(row *trajectory.Row, j *trajectory.Judged, tools []string) Sample {
 	s := Sample{
 		ID: row.ID, Question: row.Question, Category: row.Category, Text: row.Text, Truth: row.Answers,
 		Answer: row.Answer, Status: row.Status, Why: row.Why,
@@ -91,7 +96,11 @@ func sample(row *trajectory.Row, j *trajectory.Judged) Sample {
 			s.Turns++
 			s.Tokens += t.Tokens
 		case "tool":
-			s.Calls = append(s.Calls, t.Call)
+			name := t.Call
+			if !slices.Contains(tools, name) {
+				name = Unknown
+			}
+			s.Calls = append(s.Calls, name)
 			if t.Error != "" {
 				s.ToolErrors++
 			}

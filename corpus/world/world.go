@@ -100,8 +100,7 @@ func New(seed uint64, train, test int) *World {
 // MaxPlaces is how many different names the syllables give.
 var MaxPlaces = len(heads) * len(tails)
 
-// Values lists every value that attr can take in this world, sorted by place; for
-// guesses.
+// Values lists every value that attr can take, for guesses.
 func Values(attr string) []string {
 	switch attr {
 	case "founder":

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"searchloop/internal/atomicfile"
+	"searchloop/internal/chat"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/model/qwenvl"
@@ -31,6 +32,9 @@ var specials = []string{
 	"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
 	"<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>",
 }
+
+// templateFile is where other servers look for the chat template.
+const templateFile = "chat_template.jinja"
 
 // Make writes the policy folder: config.json, model.safetensors, tokenizer.json,
 // tokenizer_config.json, preprocessor_config.json, manifest.json.
@@ -86,6 +90,9 @@ func Make(ctx context.Context, r *job.Run, o Options) error {
 	if err := writeProcessor(o.Out, rec.Model); err != nil {
 		return err
 	}
+	if err := atomicfile.WriteFile(filepath.Join(o.Out, templateFile), []byte(chat.Template)); err != nil {
+		return err
+	}
 	var weights int
 	for _, p := range m.Params() {
 		n := 1
@@ -95,7 +102,7 @@ func Make(ctx context.Context, r *job.Run, o Options) error {
 		weights += n
 	}
 	r.Log.Info("policy made from scratch", "weights", weights, "vocabulary", tok.Size(), "dir", o.Out)
-	return d.SealFiles([]string{"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"}, nil)
+	return d.SealFiles([]string{"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json", templateFile}, nil)
 }
 
 // config is a Qwen3-VL configuration of the recipe's size. The head's frequencies
