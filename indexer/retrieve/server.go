@@ -1,18 +1,18 @@
 // Package retrieve serves an index over HTTP: POST /retrieve as Search-R1's and
-// MM-DeepResearch's retrieval servers answer it, and GET /health. Queries come
-// in, documents with scores go out. It searches nothing itself and keeps no state
-// between requests. The protocol is described in docs/retrieve.md.
+// MM-DeepResearch's retrieval servers answer it, GET /health and GET /metrics.
+// Queries come in, documents with scores go out. Requests that wait at the same
+// time are searched together. It searches nothing itself and keeps no state
+// between requests but its counters. The protocol is described in docs/retrieve.md.
 package retrieve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"searchloop/indexer"
@@ -32,38 +32,35 @@ type Options struct {
 	MaxTopK    int
 	MaxQueries int
 	MaxBody    int64 // bytes
-	Waiting    int   // requests that may wait for a core; more get 503
-	Log        *slog.Logger
+	Waiting    int   // requests that may wait; more get 429
+	Batch      int   // queries searched together
+	// Patience is how long a search waits for as many requests as the last one had.
+	Patience time.Duration
+	Log      *slog.Logger
 }
 
 // Server answers requests; it is an http.Handler, safe for concurrent use.
 type Server struct {
-	index   Searcher
-	lim     limits
-	topk    int
-	turns   chan struct{} // one token per search that runs
-	waiting atomic.Int64
-	maxWait int64
-	log     *slog.Logger
-	mux     *http.ServeMux
+	index  Searcher
+	lim    limits
+	topk   int
+	queue  *batcher
+	served *metrics
+	log    *slog.Logger
+	mux    *http.ServeMux
 }
 
 // New makes a server. Defaults: 3 documents, at most 1000, 1024 queries a
-// request, 8 MiB of body, 1024 waiting requests, slog's default logger.
+// request, 8 MiB of body, 1024 waiting requests, 256 queries together, 2 ms of
+// patience, slog's default logger.
 func New(index Searcher, o Options) *Server {
-	or := func(v, otherwise int) int {
-		if v == 0 {
-			return otherwise
-		}
-		return v
-	}
 	s := &Server{
-		index: index, topk: or(o.TopK, 3), log: o.Log,
-		lim:     limits{Body: o.MaxBody, Queries: or(o.MaxQueries, 1024), TopK: or(o.MaxTopK, 1000)},
-		turns:   make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
-		maxWait: int64(or(o.Waiting, 1024)),
-		mux:     http.NewServeMux(),
+		index: index, topk: cmp.Or(o.TopK, 3), log: o.Log, served: newMetrics(),
+		lim: limits{Body: o.MaxBody, Queries: cmp.Or(o.MaxQueries, 1024), TopK: cmp.Or(o.MaxTopK, 1000)},
+		mux: http.NewServeMux(),
 	}
+	s.queue = &batcher{index: index, most: cmp.Or(o.Batch, 256), patience: cmp.Or(o.Patience, 2*time.Millisecond), room: cmp.Or(o.Waiting, 1024),
+		served: s.served, arrived: make(chan struct{}, 1)}
 	if s.lim.Body == 0 {
 		s.lim.Body = 8 << 20
 	}
@@ -71,10 +68,29 @@ func New(index Searcher, o Options) *Server {
 		s.log = slog.Default()
 	}
 	s.lim.TopK = max(s.lim.TopK, s.topk)
-	s.mux.HandleFunc("/retrieve", s.retrieve)
+	s.mux.HandleFunc("/retrieve", func(w http.ResponseWriter, r *http.Request) {
+		began, c := time.Now(), &coded{ResponseWriter: w, code: http.StatusInternalServerError}
+		defer func() { s.served.request(c.code, time.Since(began)) }()
+		s.retrieve(c, r)
+	})
+	s.mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		s.served.write(w, s.queue.waiting(), s.index.Describe().Rows)
+	})
 	s.mux.HandleFunc("/health", s.health)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { refuse(w, http.StatusNotFound, "Not Found") })
 	return s
+}
+
+// coded remembers the status that was sent.
+type coded struct {
+	http.ResponseWriter
+	code int
+}
+
+func (c *coded) WriteHeader(code int) {
+	c.code = code
+	c.ResponseWriter.WriteHeader(code)
 }
 
 // ServeHTTP answers one request. A panic becomes a JSON 500, like any error.
@@ -119,12 +135,16 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a, err := s.answer(r.Context(), req)
+	var p *panicked
 	switch {
+	case errors.As(err, &p):
+		s.log.Error("panic while searching", "panic", p.value, "stack", string(p.stack))
+		refuse(w, http.StatusInternalServerError, "Internal Server Error")
 	case err == nil:
 		reply(w, http.StatusOK, a)
 	case errors.Is(err, errBusy):
 		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusServiceUnavailable, errBusy.Error())
+		refuse(w, http.StatusTooManyRequests, errBusy.Error())
 	case r.Context().Err() != nil: // the client went away; nobody reads this
 		refuse(w, http.StatusServiceUnavailable, "request cancelled")
 	default:
@@ -133,27 +153,9 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-var errBusy = errors.New("too many requests are waiting")
-
-// answer searches when it is this request's turn.
+// answer searches, together with those that wait at the same time.
 func (s *Server) answer(ctx context.Context, req request) (*answer, error) {
-	if s.waiting.Add(1) > s.maxWait {
-		s.waiting.Add(-1)
-		return nil, errBusy
-	}
-	select {
-	case s.turns <- struct{}{}:
-		s.waiting.Add(-1)
-		defer func() { <-s.turns }()
-	case <-ctx.Done():
-		s.waiting.Add(-1)
-		return nil, ctx.Err()
-	}
-	k := req.TopK
-	if k == 0 {
-		k = s.topk
-	}
-	found, err := s.index.Search(ctx, req.Queries, k)
+	found, err := s.queue.search(ctx, req.Queries, cmp.Or(req.TopK, s.topk))
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +188,17 @@ type health struct {
 	Corpus   string `json:"corpus"`
 	TopK     int    `json:"topk"`
 	Searches int    `json:"searches"` // running now
-	Waiting  int64  `json:"waiting"`
+	Waiting  int    `json:"waiting"`
 }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	d := s.index.Describe()
+	searches := 0
+	if s.queue.busy() {
+		searches = 1
+	}
 	reply(w, http.StatusOK, health{Status: "ok", Rows: d.Rows, Shards: len(d.Shards), Dim: d.Space.Dim, Metric: d.Metric,
-		Encoder: d.Space.Encoder, Corpus: d.Corpus, TopK: s.topk, Searches: len(s.turns), Waiting: s.waiting.Load()})
+		Encoder: d.Space.Encoder, Corpus: d.Corpus, TopK: s.topk, Searches: searches, Waiting: s.queue.waiting()})
 }
 
 func reply(w http.ResponseWriter, code int, v any) {

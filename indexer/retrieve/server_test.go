@@ -269,38 +269,105 @@ func TestGracefulStop(t *testing.T) {
 	}
 }
 
-// Requests beyond the running and the waiting ones are told to come back; those
-// whose client leaves make room.
+// Requests beyond the waiting ones are told to come back; those whose client
+// leaves make room.
 func TestOverload(t *testing.T) {
-	release := make(chan struct{})
+	release, entered := make(chan struct{}), make(chan struct{}, 9)
 	s := server(fake{search: func(ctx context.Context, _ []string, _ int) error {
+		entered <- struct{}{}
 		<-release
 		return nil
 	}}, Options{Waiting: 1})
 	ctx, leave := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	for range cap(s.turns) { // all turns taken
-		wg.Go(func() { post(t, s, `{"queries":["a"]}`) })
-	}
-	for len(s.turns) < cap(s.turns) {
-		time.Sleep(time.Millisecond)
-	}
+	wg.Go(func() { post(t, s, `{"queries":["a"]}`) })
+	<-entered
 	wg.Go(func() { // one waits, until its client leaves
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest("POST", "/retrieve", strings.NewReader(`{"queries":["a"]}`)).WithContext(ctx))
 	})
-	for s.waiting.Load() < 1 {
+	for s.queue.waiting() < 1 {
 		time.Sleep(time.Millisecond)
 	}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("POST", "/retrieve", strings.NewReader(`{"queries":["a"]}`)))
-	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !json.Valid(w.Body.Bytes()) {
+	if w.Code != 429 || w.Header().Get("Retry-After") == "" || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("overloaded: %d %s", w.Code, w.Body)
 	}
 	leave()
-	for s.waiting.Load() > 0 {
-		time.Sleep(time.Millisecond)
-	}
 	close(release)
 	wg.Wait()
+	for s.queue.busy() {
+		time.Sleep(time.Millisecond)
+	}
+	if len(entered) != 0 {
+		t.Error("searched for a client that had left")
+	}
+	w = httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range []string{`searchloop_retrieve_requests_total{code="200"} 1`, `searchloop_retrieve_requests_total{code="429"} 1`, "searchloop_retrieve_queries_total 1\n",
+		`searchloop_retrieve_seconds_bucket{le="+Inf"} 1`, "searchloop_retrieve_batch_requests_sum 1\n", "searchloop_retrieve_waiting 0\n", "searchloop_retrieve_rows 4\n"} {
+		if !strings.Contains(w.Body.String(), line) {
+			t.Errorf("metrics lack %q:\n%s", line, w.Body)
+		}
+	}
+}
+
+// Requests that wait together are one search; each gets its own hits, as many as
+// it asked for, and one that makes the search fail or panic fails alone.
+func TestBatches(t *testing.T) {
+	release, entered := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var mu sync.Mutex
+	var calls [][]string
+	s := server(fake{search: func(_ context.Context, q []string, _ int) error {
+		once.Do(func() { close(entered); <-release })
+		mu.Lock()
+		calls = append(calls, q)
+		mu.Unlock()
+		for _, x := range q {
+			switch x {
+			case "panic":
+				panic("boom")
+			case "error":
+				return errors.New("shard 3 is gone")
+			}
+		}
+		return nil
+	}}, Options{})
+	var wg sync.WaitGroup
+	ask := func(body string, code int, want string) {
+		wg.Go(func() {
+			if c, got := post(t, s, body); c != code || got != want {
+				t.Errorf("%s: %d %s, want %d %s", body, c, got, code, want)
+			}
+		})
+	}
+	round := func(ask func()) {
+		ask()
+		for s.queue.waiting() < 3 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	ask(`{"queries":["first"],"topk":1}`, 200, `{"result":[[{"id":"0","contents":"\"first\"\n<b> & 0"}]]}`)
+	<-entered
+	round(func() {
+		ask(`{"queries":["a","b"],"topk":1}`, 200, `{"result":[[{"id":"0","contents":"\"a\"\n<b> & 0"}],[{"id":"0","contents":"\"b\"\n<b> & 0"}]]}`)
+		ask(`{"queries":["error"]}`, 500, `{"detail":"shard 3 is gone"}`)
+		ask(`{"queries":["panic"]}`, 500, `{"detail":"Internal Server Error"}`)
+	})
+	close(release)
+	wg.Wait()
+	if len(calls) != 5 || len(calls[1]) != 4 { // the first, all together, each alone
+		t.Errorf("searched for %q", calls)
+	}
+	b := batcher{most: 3, arrived: make(chan struct{}, 1)}
+	for _, n := range []int{2, 1, 1, 9, 1} {
+		b.queue = append(b.queue, &pending{ctx: context.Background(), queries: make([]string, n)})
+	}
+	for _, want := range []int{2, 1, 1, 1, 0} {
+		if got := len(b.take()); got != want {
+			t.Errorf("a batch of %d requests, want %d", got, want)
+		}
+	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"searchloop/indexer/retrieve"
 	"searchloop/internal/job"
@@ -11,20 +12,23 @@ import (
 
 type command struct {
 	job.Flags
-	Index      string `required:"" placeholder:"DIR" help:"Index dataset."`
-	Addr       string `default:":9000" help:"Address to listen on."`
-	Topk       int    `default:"3" help:"Documents a query when the request does not say."`
-	MaxTopk    int    `default:"1000" help:"Most documents a query that a request may ask for."`
-	MaxQueries int    `default:"1024" help:"Most queries of one request."`
-	Encoder    string `placeholder:"DIR" help:"Encoder folder, when it is not where the index was built."`
-	Passages   string `placeholder:"DIR" help:"Passages dataset, when it is not where the index was built."`
+	Index      string        `required:"" placeholder:"DIR" help:"Index dataset."`
+	Addr       string        `default:":9000" help:"Address to listen on."`
+	Topk       int           `default:"3" help:"Documents a query when the request does not say."`
+	MaxTopk    int           `default:"1000" help:"Most documents a query that a request may ask for."`
+	MaxQueries int           `default:"1024" help:"Most queries of one request."`
+	Waiting    int           `default:"1024" help:"Requests that may wait; more are told to come back (429)."`
+	Batch      int           `default:"256" help:"Queries searched together."`
+	Patience   time.Duration `default:"2ms" help:"How long a search waits for as many requests as the last one had."`
+	Encoder    string        `placeholder:"DIR" help:"Encoder folder, when it is not where the index was built."`
+	Passages   string        `placeholder:"DIR" help:"Passages dataset, when it is not where the index was built."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	return retrieve.Run(ctx, r, retrieve.RunOptions{Index: c.Index, Addr: c.Addr, Encoder: c.Encoder, Passages: c.Passages,
-		Server: retrieve.Options{TopK: c.Topk, MaxTopK: c.MaxTopk, MaxQueries: c.MaxQueries}})
+		Server: retrieve.Options{TopK: c.Topk, MaxTopK: c.MaxTopk, MaxQueries: c.MaxQueries, Waiting: c.Waiting, Batch: c.Batch, Patience: c.Patience}})
 }
 
 func main() {
-	job.Main("retrieve", "Serve an index: POST /retrieve, GET /health.", &command{})
+	job.Main("retrieve", "Serve an index: POST /retrieve, GET /health, GET /metrics.", &command{})
 }
