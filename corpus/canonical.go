@@ -124,7 +124,11 @@ func (c *canonical) image(source string, pic Picture) (sha string, cell ImageCel
 			return "", cell, err
 		}
 	}
-	if err := CheckImage(data); err != nil {
+	check := CheckImage
+	if c.opt.DecodeImages {
+		check = rowDecode
+	}
+	if err := check(data); err != nil {
 		if pic.Path != "" {
 			err = fmt.Errorf("%s: %w", pic.Path, err)
 		}
@@ -141,6 +145,14 @@ func (c *canonical) image(source string, pic Picture) (sha string, cell ImageCel
 	}
 	where := path.Join(c.storePath, cellPath(sha, imageExt(data)))
 	return sha, ImageCell{Path: &where}, nil
+}
+
+// rowDecode is DecodeImage whose error is one of the row.
+func rowDecode(data []byte) error {
+	if err := DecodeImage(data); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "decode image: "))
+	}
+	return nil
 }
 
 // readFile reads an image file that a row of source names. A relative name is

@@ -1,17 +1,11 @@
 package corpus
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"image"
+	"strings"
 
-	_ "image/gif"  // image.DecodeConfig knows GIF,
-	_ "image/jpeg" // JPEG,
-	_ "image/png"  // PNG,
-
-	_ "golang.org/x/image/bmp"  // BMP
-	_ "golang.org/x/image/webp" // and WebP.
+	"searchloop/internal/picture"
 )
 
 // maxImagePixels bounds an image's area. The largest photographs of the
@@ -25,6 +19,8 @@ var imageKinds = []struct{ magic, ext string }{
 	{"GIF89a", ".gif"},
 	{"RIFF????WEBP", ".webp"},
 	{"BM", ".bmp"},
+	{"????ftypavif", ".avif"},
+	{"????ftypavis", ".avif"},
 }
 
 // imageExt is the extension that belongs to the first bytes of data, "" when
@@ -48,27 +44,33 @@ kinds:
 // CheckImage says what is wrong with an encoded image as far as its header
 // tells: unknown format, unreadable header, no area, an area beyond reason. It
 // decodes no pixels.
-func CheckImage(data []byte) (err error) {
+func CheckImage(data []byte) error {
 	if len(data) == 0 {
 		return errors.New("the image is empty")
 	}
 	ext := imageExt(data)
 	if ext == "" {
-		return fmt.Errorf("neither JPEG, PNG, GIF, WebP nor BMP: it begins with %q", data[:min(len(data), 12)])
+		return fmt.Errorf("neither JPEG, PNG, GIF, WebP, BMP nor AVIF: it begins with %q", data[:min(len(data), 12)])
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the image header is damaged: %v", r)
-		}
-	}()
-	c, _, err := image.DecodeConfig(bytes.NewReader(data))
+	_, w, h, err := picture.Size(data)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the image header is damaged: %w", err)
-	case c.Width <= 0 || c.Height <= 0:
-		return fmt.Errorf("the image has no area: %d x %d", c.Width, c.Height)
-	case int64(c.Width)*int64(c.Height) > maxImagePixels:
-		return fmt.Errorf("the image claims %d x %d pixels", c.Width, c.Height)
+		// The row is at fault, not its file: a text, not an error of package fail.
+		return errors.New("the image header is damaged: " + strings.TrimPrefix(errors.Unwrap(err).Error(), picture.ErrCorrupt.Error()+": "))
+	case w <= 0 || h <= 0:
+		return fmt.Errorf("the image has no area: %d x %d", w, h)
+	case int64(w)*int64(h) > maxImagePixels:
+		return fmt.Errorf("the image claims %d x %d pixels", w, h)
 	}
 	return nil
+}
+
+// DecodeImage says what is wrong with an encoded image after decoding all of it.
+// It is stricter than CheckImage: what a policy could not be shown is refused.
+func DecodeImage(data []byte) error {
+	if err := CheckImage(data); err != nil {
+		return err
+	}
+	_, err := picture.Decode(data)
+	return err
 }

@@ -19,7 +19,7 @@ import (
 
 // ImageStore keeps encoded images as files named after their content:
 //
-//	<dir>/ab/<SHA-256 in hex>.<jpg|png|gif|webp|bmp>
+//	<dir>/ab/<SHA-256 in hex>.<jpg|png|gif|webp|bmp|avif>
 //
 // The extension follows the first bytes, never a name somebody gave. Equal
 // images are one file. Files appear whole or not at all, are never changed, and
@@ -70,7 +70,7 @@ func (s *ImageStore) adopt(file string, data []byte) (sha string, err error) {
 func (s *ImageStore) put(data []byte, file string) (sha string, err error) {
 	ext := imageExt(data)
 	if ext == "" {
-		return "", fail.New(fail.BadInput, "store image", "", "neither JPEG, PNG, GIF, WebP nor BMP")
+		return "", fail.New(fail.BadInput, "store image", "", "neither JPEG, PNG, GIF, WebP, BMP nor AVIF")
 	}
 	sum := sha256.Sum256(data)
 	sha = hex.EncodeToString(sum[:])

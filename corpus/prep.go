@@ -37,6 +37,7 @@ type PrepOptions struct {
 	Cells      string   // form of the images column: CellRelative ("" means it), CellAbsolute, CellBytes
 	// RequireImage rejects questions without an image.
 	RequireImage bool
+	DecodeImages bool    // decode every image to the end, not only its header
 	Limit        int64   // rows of the source that are read; 0 is all
 	MaxRejects   float64 // share of rejected rows above which Prep ends with fail.Bound
 
@@ -57,6 +58,7 @@ type prepParams struct {
 	As                                                            string   `json:",omitempty"`
 	ImageRoots                                                    []string
 	RequireImage                                                  bool
+	DecodeImages                                                  bool `json:",omitempty"`
 	Limit                                                         int64
 }
 
@@ -96,7 +98,7 @@ func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
 		inputs[fmt.Sprintf("in-%03d", i)] = file
 	}
 	spec := job.Spec{Dir: o.Out, Schema: o.What, Version: QuestionsVersion, Inputs: inputs, Ext: "parquet", Params: prepParams{
-		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.mapping, o.As, o.ImageRoots, o.RequireImage, o.Limit,
+		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.mapping, o.As, o.ImageRoots, o.RequireImage, o.DecodeImages, o.Limit,
 	}}
 	in := Input{Files: o.In}
 	if o.What == Passages {

@@ -292,3 +292,36 @@ class Evil:
 
 for name, evil in {"system": Evil(os.system, "touch /tmp/owned"), "eval": Evil(eval, "1+1"), "getattr": Evil(getattr, Image.Image, "show"), "open": Evil(Image.open, "/etc/passwd")}.items():
     (d / f"evil-{name}.pkl").write_bytes(pickle.dumps({"a": evil}))
+
+# Pictures of every kind.
+import struct
+import zlib
+
+d = here / "images"
+d.mkdir(exist_ok=True)
+
+
+def put(name, im, kind, **options):
+    b = io.BytesIO()
+    im.save(b, kind, **options)
+    (d / name).write_bytes(b.getvalue())
+
+
+random = np.random.default_rng(1)
+im = Image.fromarray(random.integers(0, 256, (30, 40, 3), dtype=np.uint8))
+exif = Image.Exif()
+exif[0x0112] = 6
+put("rotated.jpg", im, "JPEG", exif=exif)
+put("progressive.jpg", im, "JPEG", progressive=True)
+put("cmyk.jpg", im.convert("CMYK"), "JPEG")
+put("gray.jpg", im.convert("L"), "JPEG")
+put("rgba.png", im.convert("RGBA"), "PNG")
+put("palette.png", im.convert("P"), "PNG")
+put("gray16.png", Image.fromarray(random.integers(0, 65536, (30, 40), dtype=np.uint16)), "PNG")
+put("lossless.webp", im, "WEBP", lossless=True)
+put("lossy.webp", im, "WEBP")
+put("frames.gif", im.convert("P"), "GIF", save_all=True, append_images=[im.rotate(90).convert("P")])
+put("plain.bmp", im, "BMP")
+put("plain.avif", im, "AVIF")
+chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+(d / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(bytes(1000000))) + chunk(b"IEND", b""))

@@ -14,6 +14,8 @@ func orientation(format string, data []byte) int {
 		exif = jpegExif(data)
 	case "png":
 		exif = chunk(data[8:], "eXIf", binary.BigEndian, 4)
+	case "avif":
+		return readAVIF(data).orient // EXIF data does not count beside it
 	case "webp":
 		exif = chunk(data[12:], "EXIF", binary.LittleEndian, 0)
 	}

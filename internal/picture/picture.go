@@ -1,7 +1,7 @@
 // Package picture decodes photographs and drawings to plain RGB and cuts them
 // into the patches that Qwen's vision towers read.
 //
-// In go the bytes of a JPEG, PNG, GIF (first frame), WebP or BMP file; out comes
+// In go the bytes of a JPEG, PNG, GIF (first frame), WebP, BMP or AVIF file; out comes
 // RGB with transparency laid on white and the EXIF orientation applied. Sizes are
 // read from the header and refused before anything large is allocated. The
 // package does not fetch, cache or store images.
@@ -33,7 +33,7 @@ const (
 
 // Causes of a Decode error, for errors.Is.
 var (
-	ErrFormat   = errors.New("not a JPEG, PNG, GIF, WebP or BMP image")
+	ErrFormat   = errors.New("not a JPEG, PNG, GIF, WebP, BMP or AVIF image")
 	ErrTooLarge = errors.New("image too large")
 	ErrCorrupt  = errors.New("damaged image")
 )
@@ -67,10 +67,11 @@ var formats = []format{
 	{"bmp", []string{"BM"},
 		func(b []byte) (image.Config, error) { return bmp.DecodeConfig(bytes.NewReader(b)) },
 		func(b []byte) (image.Image, error) { return bmp.Decode(bytes.NewReader(b)) }},
+	{"avif", []string{"????ftypavif", "????ftypavis"}, avifConfig, decodeAVIF},
 }
 
 // Format returns the name of data's format by its first bytes: jpeg, png, gif,
-// webp, bmp, or "" for anything else.
+// webp, bmp, avif, or "" for anything else.
 func Format(data []byte) string {
 	if f := find(data); f != nil {
 		return f.name
@@ -132,6 +133,25 @@ func Decode(data []byte) (p *Picture, err error) {
 	}
 	p = flatten(m, f.name, c.Width, c.Height)
 	return p.orient(orientation(f.name, data)), nil
+}
+
+// Size returns the format and the stored size of the picture in data as its
+// header tells; no pixel is decoded, nothing large allocated.
+func Size(data []byte) (format string, w, h int, err error) {
+	f := find(data)
+	if f == nil {
+		return "", 0, 0, &fail.Error{Kind: fail.BadInput, Op: "read image header", Err: ErrFormat}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = &fail.Error{Kind: fail.BadInput, Op: "read image header", Err: fmt.Errorf("%w: %v", ErrCorrupt, r)}
+		}
+	}()
+	c, err := f.config(data)
+	if err != nil {
+		return f.name, 0, 0, &fail.Error{Kind: fail.BadInput, Op: "read image header", Err: fmt.Errorf("%w: %w", ErrCorrupt, err)}
+	}
+	return f.name, c.Width, c.Height, nil
 }
 
 // RGBA returns the picture as an image of the standard library (a copy).
