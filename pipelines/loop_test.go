@@ -33,12 +33,18 @@ protocol: {response_tokens: 256, turn_tokens: 48}
 
 var binaries string
 
+// TestMain takes the jobs of bin/ when make finds them up to date, and builds them
+// otherwise.
 func TestMain(m *testing.M) {
+	if exec.Command("make", "-C", "..", "-q", "build").Run() == nil {
+		binaries, _ = filepath.Abs("../bin")
+		os.Exit(m.Run())
+	}
 	dir, err := os.MkdirTemp("", "searchloop-bin-")
 	if err != nil {
 		panic(err)
 	}
-	build := exec.Command("go", "build", "-o", dir+"/", "./jobs/...")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir+"/", "./jobs/...")
 	build.Dir = ".."
 	build.Env = append(os.Environ(), "GOEXPERIMENT=simd", "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
@@ -128,11 +134,14 @@ func (p place) run(args ...string) string {
 	return out.String()
 }
 
-// killWhenRunning runs make until a job of that name has been alive for a random
-// moment and then kills everything. It reports whether the job was caught.
-func (p place) killWhenRunning(job string, rng *rand.Rand, args ...string) bool {
+// killInside makes a dataset and kills everything, make included, when the job
+// that writes it has been alive for the given time. It reports whether the job was
+// caught: alive, and its dataset not finished.
+func (p place) killInside(job, out string, after time.Duration) bool {
 	p.t.Helper()
-	cmd := p.make(args...)
+	var text bytes.Buffer
+	cmd := p.make(out + "/manifest.json")
+	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -142,27 +151,31 @@ func (p place) killWhenRunning(job string, rng *rand.Rand, args ...string) bool 
 		select {
 		case err := <-done:
 			if err != nil {
-				p.t.Fatalf("make failed while waiting for %s: %v", job, err)
+				p.t.Fatalf("make failed on the way to %s: %v\n%s", out, err, text.String())
 			}
 			return false
-		case <-time.After(time.Millisecond):
+		case <-time.After(2 * time.Millisecond):
 		}
-		if running(cmd.Process.Pid, job) {
-			time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond)
+		if running(cmd.Process.Pid, job, out) {
+			time.Sleep(after)
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			<-done
-			return true
+			_, err := os.Stat(filepath.Join(p.dir, out, "manifest.json"))
+			return err != nil
 		}
 	}
 }
 
-// running says whether a process of the group runs bin/job.
-func running(group int, job string) bool {
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+// running says whether a process of the group runs bin/job for the folder out.
+func running(group int, job, out string) bool {
+	procs, _ := os.ReadDir("/proc")
 	for _, f := range procs {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		line, err := os.ReadFile(f)
-		if err != nil || !bytes.HasPrefix(line, []byte("bin/"+job+"\x00")) {
+		pid, err := strconv.Atoi(f.Name())
+		if err != nil || pid <= group {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", f.Name(), "cmdline"))
+		if err != nil || !bytes.HasPrefix(line, []byte("bin/"+job+"\x00")) || !bytes.Contains(line, []byte("\x00--out\x00"+out+"\x00")) {
 			continue
 		}
 		if g, err := syscall.Getpgid(pid); err == nil && g == group {
@@ -172,9 +185,9 @@ func running(group int, job string) bool {
 	return false
 }
 
-// data lists every data file below data/ and runs/ with its digest. Manifests
-// hold times and summaries hold durations, so manifests are compared by what
-// they say of their parts and summaries not at all.
+// data lists every data file below data/ and runs/ with its digest. Manifests hold
+// times, so they are compared by what they say of their data. What tells the time
+// or names absolute paths is left out.
 func (p place) data() map[string]string {
 	p.t.Helper()
 	out := map[string]string{}
@@ -185,7 +198,7 @@ func (p place) data() map[string]string {
 			}
 			name, _ := filepath.Rel(p.dir, path)
 			base := d.Name()
-			if strings.HasSuffix(base, ".summary.json") || strings.HasPrefix(base, "timings-") || strings.HasSuffix(base, ".lock") {
+			if strings.HasSuffix(base, "summary.json") || strings.HasPrefix(base, "timings") || base == "lens_cached_data.jsonl" && top == "data" && !strings.HasPrefix(name, "data/world") {
 				return nil
 			}
 			text, err := os.ReadFile(path)
@@ -205,24 +218,28 @@ func (p place) data() map[string]string {
 	return out
 }
 
-// parts is what a manifest says of its data parts.
+// parts is what a manifest says of its origin and its parts; side parts may hold
+// timings.
 func parts(t *testing.T, text []byte) []byte {
 	var m struct {
-		Schema string
-		Parts  []struct {
+		Spec  string
+		Parts []struct {
 			Name   string
 			Rows   int64
 			SHA256 string
+			Side   bool
 		}
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
+	fmt.Fprintln(&b, m.Spec)
 	for _, p := range m.Parts {
-		if !strings.HasPrefix(p.Name, "timings-") {
-			fmt.Fprintln(&b, p.Name, p.Rows, p.SHA256)
+		if p.Side {
+			p.SHA256 = ""
 		}
+		fmt.Fprintln(&b, p.Name, p.Rows, p.SHA256)
 	}
 	return b.Bytes()
 }
@@ -244,24 +261,78 @@ func compare(t *testing.T, quiet, other map[string]string) {
 	}
 }
 
+// chain is every job once or more, in an order in which make can ask for their
+// datasets.
+var chain = []struct{ job, out string }{
+	{"world", "data/world"},
+	{"prep", "data/questions/demo-train"},
+	{"lens", "data/lens/demo-train"},
+	{"prep", "data/corpora/demo/text/passages"},
+	{"encoder", "data/corpora/demo/encoder"},
+	{"embed", "data/corpora/demo/text/vectors"},
+	{"index", "data/corpora/demo/text/index"},
+	{"rollout", "runs/mini/epoch-0/rollouts"},
+	{"policy", "runs/mini/base"},
+	{"sft", "runs/mini/epoch-0/checkpoint"},
+	{"rollout", "runs/mini/epoch-1/rollouts"},
+	{"judge", "runs/mini/epoch-1/judged"},
+	{"grpo", "runs/mini/epoch-1/checkpoint"},
+	{"evaluate", "runs/mini/evals/demo/epoch-1"},
+}
+
+// seconds is how long the job that made a dataset took.
+func (p place) seconds(out string) float64 {
+	var s struct{ Seconds float64 }
+	text, err := os.ReadFile(filepath.Join(p.dir, out+".summary.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s.Seconds
+}
+
+// Every job is killed up to three times, early, in the middle and late, each time
+// going on from what the last kill left.
 func TestKillingAnyJobChangesNothing(t *testing.T) {
+	t.Parallel()
 	quiet := newPlace(t)
 	quiet.run("loop", "EPOCH=1")
-	want := quiet.data()
 
 	rough := newPlace(t)
 	rng := rand.New(rand.NewPCG(1, 2))
-	jobs := []string{"world", "prep", "lens", "encoder", "embed", "index", "rollout", "policy", "sft", "rollout", "judge", "grpo", "rollout", "evaluate"}
-	for _, job := range jobs {
-		if !rough.killWhenRunning(job, rng, "loop", "EPOCH=1") {
-			t.Logf("%s was over before it could be killed", job)
+	caught := 0
+	for _, c := range chain {
+		kills, took := 0, quiet.seconds(c.out)
+		for try := 0; try < 3; try++ {
+			at := (float64(try) + rng.Float64()) / 3 * took
+			if kills == 0 && try == 2 {
+				at = 0 // it was over twice: now or never
+			}
+			if rough.killInside(c.job, c.out, time.Duration(at*float64(time.Second))) {
+				kills++
+				continue
+			}
+			if kills > 0 {
+				break
+			}
+			if err := os.RemoveAll(filepath.Join(rough.dir, c.out)); err != nil { // over before it could be killed: once more
+				t.Fatal(err)
+			}
 		}
+		if kills == 0 {
+			t.Errorf("%s for %s could not be caught alive", c.job, c.out)
+		}
+		caught += kills
 	}
+	t.Logf("%d kills in %d jobs", caught, len(chain))
 	rough.run("loop", "EPOCH=1")
-	compare(t, want, rough.data())
+	compare(t, quiet.data(), rough.data())
 }
 
 func TestNothingToDoRunsNoJob(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.run("loop", "EPOCH=1")
 	if out := p.run("loop", "EPOCH=1"); strings.Contains(out, "bin/") {
@@ -282,6 +353,7 @@ func TestNothingToDoRunsNoJob(t *testing.T) {
 }
 
 func TestChangedInputRebuildsWhatDependsOnIt(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.run("index", "data")
 	passages := filepath.Join(p.dir, "data/world/passages.jsonl")
@@ -304,6 +376,7 @@ func TestChangedInputRebuildsWhatDependsOnIt(t *testing.T) {
 }
 
 func TestParallelMakeEndsWithTheSameData(t *testing.T) {
+	t.Parallel()
 	one, many := newPlace(t), newPlace(t)
 	one.run("loop", "EPOCH=1", "SHARDS=2")
 	many.run("-j4", "loop", "EPOCH=1", "SHARDS=2")

@@ -69,7 +69,7 @@ func TestCheckpointOfGRPO(t *testing.T) {
 	for _, p := range m.Parts {
 		names = append(names, p.Name)
 	}
-	want := "DONE config.json generation_config.json metrics.jsonl model.safetensors rejects.jsonl stats.json trainer/cursor.json trainer/state-00000006.safetensors vocab.txt"
+	want := "DONE config.json generation_config.json metrics.jsonl model.safetensors stats.json trainer/cursor.json trainer/state-00000006.safetensors vocab.txt rejects.jsonl"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("files: %s", got)
 	}

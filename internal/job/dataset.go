@@ -162,9 +162,13 @@ func (d *Dataset) announce() error {
 	case d.run.DryRunFlag:
 		d.printPlan()
 	case d.complete != nil:
-		d.run.Log.Info("nothing to do", "dataset", d.spec.Dir, "rows", d.complete.Rows())
+		if d.spec.Ext == "" {
+			d.run.Log.Info("nothing to do", "dataset", d.spec.Dir, "files", len(d.complete.Data()))
+		} else {
+			d.run.Log.Info("nothing to do", "dataset", d.spec.Dir, "rows", d.complete.Rows())
+		}
 		d.freshen()
-		return d.tidy() // a run killed right after its end leaves its work folder
+		return d.tidy() // another process may have begun in a folder that this one has sealed
 	default:
 		for _, why := range d.stale {
 			d.run.Log.Info("stale: "+why, "dataset", d.spec.Dir)

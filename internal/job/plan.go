@@ -50,7 +50,11 @@ func (d *Dataset) printPlan() {
 	}
 	out := d.run.Out
 	if p.Complete {
-		fmt.Fprintf(out, "%s: %s, complete, %d rows: nothing to do\n", p.Dataset, p.Schema, d.complete.Rows())
+		if d.spec.Ext == "" {
+			fmt.Fprintf(out, "%s: %s, complete, %d files: nothing to do\n", p.Dataset, p.Schema, len(d.complete.Data()))
+		} else {
+			fmt.Fprintf(out, "%s: %s, complete, %d rows: nothing to do\n", p.Dataset, p.Schema, d.complete.Rows())
+		}
 		return
 	}
 	fmt.Fprintf(out, "%s: %s\n", p.Dataset, p.Schema)

@@ -96,7 +96,8 @@ func (d *Dataset) Seal(meta any) error {
 }
 
 // SealFiles finishes a dataset of named files (a checkpoint, an encoder) that the
-// caller has written into the folder, each with atomicfile. names use slashes.
+// caller has written into the folder, each with atomicfile. names use slashes;
+// rejects.jsonl is a side part.
 func (d *Dataset) SealFiles(names []string, meta any) error {
 	if d.complete != nil || d.run.DryRunFlag {
 		return nil
@@ -108,15 +109,18 @@ func (d *Dataset) SealFiles(names []string, meta any) error {
 		if !filepath.IsLocal(filepath.FromSlash(name)) || name == manifest.File || i > 0 && names[i-1] == name {
 			return fail.New(fail.Bug, "seal dataset", d.spec.Dir, "impossible file name %q", name)
 		}
-		p, err := manifest.PartOf(d.spec.Dir, name, 0, false)
+		p, err := manifest.PartOf(d.spec.Dir, name, 0, name == "rejects.jsonl")
 		if err != nil {
 			return err
 		}
 		m.Parts = append(m.Parts, p)
 	}
+	sort.SliceStable(m.Parts, func(i, j int) bool { return !m.Parts[i].Side && m.Parts[j].Side })
 	return d.seal(m, meta)
 }
 
+// seal writes the manifest as the very last thing: what only an unfinished dataset
+// needs is gone before, since nobody looks into a finished one again.
 func (d *Dataset) seal(m *manifest.Manifest, meta any) error {
 	if meta != nil {
 		text, err := json.Marshal(meta)
@@ -127,6 +131,10 @@ func (d *Dataset) seal(m *manifest.Manifest, meta any) error {
 	}
 	if err := fault.Point("dataset.seal"); err != nil {
 		return fail.Wrap(fail.Disk, "seal dataset", d.spec.Dir, err)
+	}
+	d.close()
+	if err := d.tidy(); err != nil {
+		return err
 	}
 	path := manifest.Path(d.spec.Dir)
 	if _, err := manifest.Read(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -144,25 +152,28 @@ func (d *Dataset) seal(m *manifest.Manifest, meta any) error {
 	if !wrote {
 		d.freshen()
 	}
-	d.close()
 	d.sealed = true
 	d.counts = m.Counts
-	if err := d.tidy(); err != nil {
-		return err
+	if d.spec.Ext == "" {
+		d.run.Log.Info("finished", "dataset", d.spec.Dir, "files", len(m.Data()))
+	} else {
+		d.run.Log.Info("finished", "dataset", d.spec.Dir, "rows", m.Rows(), "failed", m.Counts.Failed, "rejected", m.Counts.Rejected)
 	}
-	d.run.Log.Info("finished", "dataset", d.spec.Dir, "rows", m.Rows(), "failed", m.Counts.Failed, "rejected", m.Counts.Rejected)
 	return nil
 }
 
 // tidy removes what only an unfinished dataset needs, unless another process is at
 // work in the folder.
 func (d *Dataset) tidy() error {
-	locks, err := filepath.Glob(d.work("*.lock"))
-	if err != nil {
-		return fail.Wrap(fail.Bug, "tidy", d.spec.Dir, err)
+	entries, err := os.ReadDir(d.work(""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail.Wrap(fail.Disk, "read folder", d.work(""), err)
 	}
-	for _, path := range locks {
-		l, _, _, err := tryLock(path)
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".lock" {
+			continue
+		}
+		l, _, _, err := tryLock(d.work(e.Name()))
 		if l == nil || err != nil {
 			return err
 		}

@@ -10,12 +10,12 @@ import (
 
 type command struct {
 	job.Flags
-	Policy    string   `required:"" placeholder:"DIR" help:"Policy that made the rollouts." type:"path"`
-	Reference string   `placeholder:"DIR" help:"Policy that KL is measured to; not read when grpo.kl is 0." type:"path"`
-	Rollouts  string   `required:"" placeholder:"DIR" help:"Rollouts dataset." type:"path"`
-	Judged    string   `required:"" placeholder:"DIR" help:"Judged dataset of the rollouts." type:"path"`
-	Images    []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)." type:"path"`
-	Out       string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint." type:"path"`
+	Policy    string   `required:"" placeholder:"DIR" help:"Policy that made the rollouts."`
+	Reference string   `placeholder:"DIR" help:"Policy that KL is measured to; not read when grpo.kl is 0."`
+	Rollouts  string   `required:"" placeholder:"DIR" help:"Rollouts dataset."`
+	Judged    string   `required:"" placeholder:"DIR" help:"Judged dataset of the rollouts."`
+	Images    []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)."`
+	Out       string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {

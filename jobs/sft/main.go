@@ -11,11 +11,11 @@ import (
 
 type command struct {
 	job.Flags
-	Policy   string   `required:"" placeholder:"DIR" help:"Policy to start from: a Hugging Face folder or a checkpoint." type:"path"`
-	Rollouts string   `required:"" placeholder:"DIR" help:"Trajectories to imitate." type:"path"`
-	Judged   string   `placeholder:"DIR" help:"Judgements of them; needed by sft.only_correct." type:"path"`
-	Images   []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)." type:"path"`
-	Out      string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint." type:"path"`
+	Policy   string   `required:"" placeholder:"DIR" help:"Policy to start from: a Hugging Face folder or a checkpoint."`
+	Rollouts string   `required:"" placeholder:"DIR" help:"Trajectories to imitate."`
+	Judged   string   `placeholder:"DIR" help:"Judgements of them; needed by sft.only_correct."`
+	Images   []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)."`
+	Out      string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
