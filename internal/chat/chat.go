@@ -7,7 +7,9 @@
 //
 // and an image is <|vision_start|>, one <|image_pad|> for each of its tokens, and
 // <|vision_end|>, before the text. Tool results are user turns in <tool_response>;
-// results that follow each other share a turn.
+// results that follow each other share a turn. What the environment says inside an
+// assistant's turn (role Inline) stands where it is, without marks: the turn goes on
+// after it.
 //
 // What comes from outside cannot leave its place: special tokens in a message's
 // text are ordinary characters. Text is never trimmed or dropped. The package
@@ -35,6 +37,7 @@ const (
 	User      = "user"
 	Assistant = "assistant"
 	Tool      = "tool"
+	Inline    = "inline" // text that is put into the assistant's turn before it, which goes on
 )
 
 // Message is one message of a conversation.
@@ -47,6 +50,10 @@ type Message struct {
 	// its end mark; Text is then not looked at, so that what was sampled is what is
 	// read again. A missing end mark (a turn cut by its limit) is added.
 	TokenIDs []int32
+	// Open: this assistant message is the beginning of a turn. No end mark is added,
+	// and the turn goes on with the next message, Inline or Assistant, or with what is
+	// sampled. Before an Inline message every assistant message is open.
+	Open bool
 }
 
 // Image is a picture by its size.
@@ -84,7 +91,9 @@ const maxImageTokens = 1 << 20
 //
 // Rendering is prefix-preserving: the ids of a conversation with a generation
 // prompt, followed by sampled ids, begin the ids of every conversation that goes
-// on with an assistant message of those TokenIDs.
+// on with an assistant message of those TokenIDs. That holds for Inline messages
+// too: their text is encoded on its own, and a last message that is Inline or Open
+// is already the beginning of the turn to be generated.
 //
 // Errors are BadInput, with the number of the message (from 1) as Row.
 func Render(tok *token.BPE, msgs []Message, tools json.RawMessage, generationPrompt bool) (*Prompt, error) {
@@ -121,11 +130,17 @@ func Render(tok *token.BPE, msgs []Message, tools json.RawMessage, generationPro
 			return nil, err
 		}
 	}
-	if generationPrompt {
+	if generationPrompt && !continues(msgs, len(msgs)) {
 		w.mark(w.start)
 		w.text(Assistant + "\n")
 	}
 	return &Prompt{IDs: w.ids, ImageOffsets: w.offsets, Spans: w.spans}, nil
+}
+
+// continues says whether message i (or what is sampled, when i is beyond the last)
+// stands inside the turn of the message before it.
+func continues(msgs []Message, i int) bool {
+	return i > 0 && (msgs[i-1].Role == Inline || msgs[i-1].Role == Assistant && msgs[i-1].Open)
 }
 
 func bad(i int, format string, args ...any) error {
@@ -192,9 +207,20 @@ func (w *writer) content(head, text, tail string) Span {
 	return Span{from + n, to}
 }
 
+// before is the role of the message before the i-th.
+func before(msgs []Message, i int) string {
+	if i == 0 {
+		return "missing"
+	}
+	return msgs[i-1].Role
+}
+
 // message writes messages[i].
 func (w *writer) message(msgs []Message, i int) error {
 	m := &msgs[i]
+	if continues(msgs, i) && m.Role != Inline && m.Role != Assistant {
+		return bad(i, "a %s message inside an assistant's turn that is not over", m.Role)
+	}
 	if len(m.TokenIDs) > 0 && m.Role != Assistant {
 		return bad(i, "token ids of a %s message: only an assistant's are sampled", m.Role)
 	}
@@ -206,7 +232,15 @@ func (w *writer) message(msgs []Message, i int) error {
 	switch m.Role {
 	case System, User:
 	case Assistant:
-		return w.assistant(m, i)
+		return w.assistant(msgs, i)
+	case Inline:
+		if i == 0 || msgs[i-1].Role != Assistant && msgs[i-1].Role != Inline {
+			return bad(i, "inline text after a %s message: it belongs into an assistant's turn", before(msgs, i))
+		}
+		from := len(w.ids)
+		w.text(m.Text)
+		w.spans = append(w.spans, Span{from, len(w.ids)})
+		return nil
 	case Tool:
 		opens = i == 0 || msgs[i-1].Role != Tool
 		closes = i+1 == len(msgs) || msgs[i+1].Role != Tool
@@ -215,7 +249,7 @@ func (w *writer) message(msgs []Message, i int) error {
 			head = User + head
 		}
 	default:
-		return bad(i, "role %q is none of system, user, assistant, tool", m.Role)
+		return bad(i, "role %q is none of system, user, assistant, tool, inline", m.Role)
 	}
 	if opens {
 		w.mark(w.start)
@@ -274,9 +308,13 @@ func (w *writer) image(im Image) error {
 
 // assistant writes an assistant turn: its content is never joined with the line
 // break of the header, because nothing is when it is sampled.
-func (w *writer) assistant(m *Message, i int) error {
-	w.mark(w.start)
-	w.text(Assistant + "\n")
+func (w *writer) assistant(msgs []Message, i int) error {
+	m := &msgs[i]
+	open := m.Open || i+1 < len(msgs) && msgs[i+1].Role == Inline
+	if !continues(msgs, i) {
+		w.mark(w.start)
+		w.text(Assistant + "\n")
+	}
 	from := len(w.ids)
 	if m.TokenIDs == nil {
 		w.text(m.Text)
@@ -290,10 +328,12 @@ func (w *writer) assistant(m *Message, i int) error {
 		}
 		w.mark(id)
 	}
-	if len(w.ids) == from || w.ids[len(w.ids)-1] != w.end {
+	if !open && (len(w.ids) == from || w.ids[len(w.ids)-1] != w.end) {
 		w.mark(w.end)
 	}
 	w.spans = append(w.spans, Span{from, len(w.ids)})
-	w.text("\n")
+	if !open {
+		w.text("\n")
+	}
 	return nil
 }

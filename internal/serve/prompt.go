@@ -17,19 +17,36 @@ func tooLong(format string, n, context int) *apiError {
 
 // prompt renders a request's messages and makes their images ready.
 func (s *Server) prompt(ctx context.Context, q *chatRequest) (*prompt, error) {
-	msgs := make([]chat.Message, len(q.Messages))
+	msgs := make([]chat.Message, 0, len(q.Messages))
 	var pictures []*prepared
 	for i := range q.Messages {
 		m := &q.Messages[i]
 		if m.Role == "developer" { // OpenAI's newer name
 			m.Role = chat.System
 		}
-		msgs[i] = chat.Message{Role: m.Role, TokenIDs: m.TokenIDs}
-		if err := s.content(ctx, m, &msgs[i], &pictures, i); err != nil {
+		if len(m.Segments) > 0 {
+			list, err := m.pieces(i)
+			if err != nil {
+				return nil, err
+			}
+			msgs = append(msgs, list...)
+			continue
+		}
+		if m.Role == chat.Inline {
+			return nil, badRequest(fmt.Sprintf("messages[%d].role", i), "unsupported", "messages[%d]: what stands inside a turn is one of its segments", i)
+		}
+		msg := chat.Message{Role: m.Role, TokenIDs: m.TokenIDs}
+		if err := s.content(ctx, m, &msg, &pictures, i); err != nil {
 			return nil, err
 		}
+		msgs = append(msgs, msg)
 	}
-	r, err := chat.Render(s.tok, msgs, q.Tools, true)
+	if last := &msgs[len(msgs)-1]; q.goesOn() && last.Role == chat.Assistant {
+		last.Open = true
+	} else if !q.goesOn() && last.Role == chat.Inline {
+		return nil, badRequest("continue_final_message", "contradiction", "the final message ends inside of its turn, and is not to be gone on with")
+	}
+	r, err := chat.Render(s.tok, msgs, q.Tools, q.Begin == nil || *q.Begin)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +62,27 @@ func (s *Server) prompt(ctx context.Context, q *chatRequest) (*prompt, error) {
 	}
 	p.pos, p.next, err = s.engine.model.Positions(p.ids, grids)
 	return p, err
+}
+
+// pieces are the segments of message i as messages of one turn.
+func (m *chatMessage) pieces(i int) ([]chat.Message, error) {
+	if m.Role != chat.Assistant || len(m.TokenIDs) > 0 {
+		return nil, badRequest(fmt.Sprintf("messages[%d].segments", i), "contradiction", "messages[%d]: only an assistant's turn has segments, and token_ids stand in them", i)
+	}
+	var out []chat.Message
+	for k, g := range m.Segments {
+		switch {
+		case len(g.TokenIDs) > 0 && g.Text != "":
+			return nil, badRequest(fmt.Sprintf("messages[%d].segments[%d]", i, k), "contradiction", "messages[%d].segments[%d] is both ids and text", i, k)
+		case len(g.TokenIDs) > 0:
+			out = append(out, chat.Message{Role: chat.Assistant, TokenIDs: g.TokenIDs, Open: k+1 < len(m.Segments)})
+		case len(out) == 0: // text before anything was sampled
+			out = append(out, chat.Message{Role: chat.Assistant, Text: g.Text, Open: k+1 < len(m.Segments)})
+		default:
+			out = append(out, chat.Message{Role: chat.Inline, Text: g.Text})
+		}
+	}
+	return out, nil
 }
 
 // content fills msg with the text and images of message i.

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"searchloop/internal/chat"
 )
 
 // chatRequest is the body of POST /v1/chat/completions: OpenAI's, with the
@@ -43,7 +45,10 @@ type chatRequest struct {
 	Repetition  *float64           `json:"repetition_penalty"`
 	MinP        *float64           `json:"min_p"`
 	LogitBias   map[string]float64 `json:"logit_bias"`
-	Format      *struct {
+	// The names of vLLM and SGLang for going on with a turn that has begun.
+	Continue *bool `json:"continue_final_message"`
+	Begin    *bool `json:"add_generation_prompt"`
+	Format   *struct {
 		Type string `json:"type"`
 	} `json:"response_format"`
 }
@@ -57,7 +62,16 @@ type chatMessage struct {
 			Arguments json.RawMessage `json:"arguments"`
 		} `json:"function"`
 	} `json:"tool_calls"`
+	TokenIDs []int32   `json:"token_ids"`
+	Segments []segment `json:"segments"`
+}
+
+// segment is a piece of an assistant's turn: ids that were sampled, or text that
+// the environment put there. A message with segments is these and nothing else;
+// its content is for servers that do not know them.
+type segment struct {
 	TokenIDs []int32 `json:"token_ids"`
+	Text     string  `json:"text"`
 }
 
 // chatPart is an element of a content list.
@@ -144,6 +158,10 @@ func (q *chatRequest) check(name, policy string) error {
 		return badRequest("messages", "missing", "messages is empty or missing")
 	case len(q.Messages) > maxMessages:
 		return badRequest("messages", "too_many", "%d messages, at most %d", len(q.Messages), maxMessages)
+	case q.goesOn() && q.Messages[len(q.Messages)-1].Role != chat.Assistant:
+		return badRequest("continue_final_message", "contradiction", "the final message is not an assistant's: there is no turn to go on with")
+	case q.goesOn() && q.Begin != nil && *q.Begin:
+		return badRequest("add_generation_prompt", "contradiction", "a turn is either begun or gone on with")
 	case q.N != nil && *q.N != 1:
 		return badRequest("n", "unsupported", "n is %d; only one choice is given, ask several times", *q.N)
 	case outside(q.Temperature, 0, 100):
@@ -177,6 +195,9 @@ func (q *chatRequest) check(name, policy string) error {
 	}
 	return nil
 }
+
+// goesOn says whether the turn asked for is the rest of the final message's.
+func (q *chatRequest) goesOn() bool { return q.Continue != nil && *q.Continue }
 
 // sampling is the request's way to draw; without a seed it gets one of its own.
 func (q *chatRequest) sampling() sampling {

@@ -128,7 +128,13 @@ func (a *answer) whole(w http.ResponseWriter) {
 	b = a.tokens(b, 0, len(s.ids))
 	b = append(b, `,"finish_reason":"`...)
 	b = append(b, s.finish...)
-	b = append(b, `"}]`...)
+	b = append(b, `","stop_reason":`...) // vLLM's: the stop string, null for an end mark or a limit
+	if s.stop == nil {
+		b = append(b, "null"...)
+	} else {
+		b = quote(b, string(s.stop))
+	}
+	b = append(b, `}]`...)
 	b = a.usage(b)
 	b = a.extras(b)
 	a.s.reply(w, http.StatusOK, append(b, '}'))

@@ -56,6 +56,7 @@ type sequence struct {
 	text     []byte // of ids, without end mark; cut at a stop string
 	ends     []int  // len(text) after each id
 	finish   string // "", stop, length
+	stop     []byte // the stop string that ended it, nil for none
 	err      error
 	wake     chan struct{} // a token or the end has come; of capacity 1
 	done     chan struct{} // closed at the end
@@ -85,7 +86,7 @@ func (s *sequence) add(d drawn, tok *token.BPE) {
 				at += len(stop)
 			}
 			s.text = s.text[:at]
-			s.finish = finishStop
+			s.finish, s.stop = finishStop, stop
 		} else if len(s.ids) >= s.limits.tokens {
 			s.finish = finishLength
 		}

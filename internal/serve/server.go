@@ -213,6 +213,8 @@ func (s *Server) routes() http.Handler {
 		}
 	}
 	mux.HandleFunc("/v1/chat/completions", only(http.MethodPost, keyed(s.complete)))
+	mux.HandleFunc("/tokenize", only(http.MethodPost, keyed(s.tokenize)))
+	mux.HandleFunc("/detokenize", only(http.MethodPost, keyed(s.detokenize)))
 	mux.HandleFunc("/v1/models", only(http.MethodGet, keyed(s.models)))
 	mux.HandleFunc("/health", only(http.MethodGet, s.health))
 	mux.HandleFunc("/metrics", only(http.MethodGet, func(w http.ResponseWriter, _ *http.Request) {
@@ -222,7 +224,7 @@ func (s *Server) routes() http.Handler {
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, &apiError{status: http.StatusNotFound, kind: "invalid_request_error", code: "unknown_url",
-			message: "there is no " + r.URL.Path + "; there are POST /v1/chat/completions, GET /v1/models, /health and /metrics"})
+			message: "there is no " + r.URL.Path + "; there are POST /v1/chat/completions, /tokenize and /detokenize, GET /v1/models, /health and /metrics"})
 	})
 	return mux
 }
