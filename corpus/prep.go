@@ -37,6 +37,8 @@ type PrepOptions struct {
 	Cells      string   // form of the images column: CellRelative ("" means it), CellAbsolute, CellBytes
 	// RequireImage rejects questions without an image.
 	RequireImage bool
+	Unique       bool // passages: reject those whose contents an earlier one has
+	Chunk        Chunking
 	DecodeImages bool    // decode every image to the end, not only its header
 	Limit        int64   // rows of the source that are read; 0 is all
 	MaxRejects   float64 // share of rejected rows above which Prep ends with fail.Bound
@@ -58,7 +60,9 @@ type prepParams struct {
 	As                                                            string   `json:",omitempty"`
 	ImageRoots                                                    []string
 	RequireImage                                                  bool
-	DecodeImages                                                  bool `json:",omitempty"`
+	DecodeImages                                                  bool         `json:",omitempty"`
+	Unique                                                        bool         `json:",omitempty"`
+	Chunk                                                         *chunkParams `json:",omitempty"`
 	Limit                                                         int64
 }
 
@@ -98,12 +102,27 @@ func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
 		inputs[fmt.Sprintf("in-%03d", i)] = file
 	}
 	spec := job.Spec{Dir: o.Out, Schema: o.What, Version: QuestionsVersion, Inputs: inputs, Ext: "parquet", Params: prepParams{
-		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.mapping, o.As, o.ImageRoots, o.RequireImage, o.DecodeImages, o.Limit,
+		f.Name, o.What, o.Split, o.DataSource, o.System, o.Prefix, o.Cells, c.storePath, o.mapping, o.As, o.ImageRoots, o.RequireImage, o.DecodeImages, o.Unique, nil, o.Limit,
 	}}
 	in := Input{Files: o.In}
 	if o.What == Passages {
 		spec.Version = PassagesVersion
-		return prepare(ctx, r, spec, c, in, f.Passages(in), c.passage, newTable[Passage])
+		rows := f.Passages(in)
+		if o.Unique {
+			rows = distinct(rows)
+		}
+		if o.Chunk.Tokens > 0 {
+			k, err := newChunker(o.Chunk)
+			if err != nil {
+				return err
+			}
+			params := spec.Params.(prepParams)
+			if params.Chunk, err = o.Chunk.params(); err != nil {
+				return err
+			}
+			spec.Params, rows = params, k.chunked(rows)
+		}
+		return prepare(ctx, r, spec, c, in, rows, c.passage, newTable[Passage])
 	}
 	write := newTable[Question]
 	if form := c.form; form != nil {
@@ -151,6 +170,12 @@ func (o *PrepOptions) check() (Format, error) {
 			return usage("--as %s is a form of questions", o.As)
 		}
 		o.Cells = CellBytes
+	}
+	if o.What != Passages && (o.Unique || o.Chunk.Tokens != 0) {
+		return usage("--unique and --chunk-tokens are for passages")
+	}
+	if o.Chunk.Tokens < 0 || o.Chunk.Tokens > 0 && o.Chunk.Tokens < 16 {
+		return usage("--chunk-tokens %d: at least 16", o.Chunk.Tokens)
 	}
 	if len(o.In) == 0 || o.Out == "" {
 		return usage("--in and --out are needed")

@@ -28,6 +28,10 @@ type command struct {
 	As           string   `placeholder:"SYSTEM" help:"Write the exact verl rows of mm-deepresearch, mmsearch-r1 or search-r1 instead of ours."`
 	ImageCells   string   `enum:"relative,absolute,bytes" default:"relative" help:"Form of the images column: relative or absolute paths, or bytes."`
 	RequireImage bool     `help:"Reject questions without an image."`
+	Unique       bool     `help:"Reject passages whose contents an earlier one has."`
+	ChunkTokens  int      `placeholder:"N" help:"Cut passages into pieces of at most N tokens."`
+	ChunkOverlap int      `placeholder:"M" help:"Tokens with which a piece repeats the end of the one before."`
+	Tokenizer    string   `placeholder:"DIR" help:"Tokenizer that counts them: folder of tokenizer.json or vocab.txt."`
 	DecodeImages bool     `help:"Decode every image to its end; those that cannot be shown make rejects."`
 	Limit        int64    `placeholder:"N" help:"Read only the first N rows."`
 	MaxRejects   float64  `default:"0.1" help:"Share of rejected rows above which the job ends with exit code 3."`
@@ -35,7 +39,8 @@ type command struct {
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	return corpus.Prep(ctx, r, corpus.PrepOptions{List: c.List, Format: c.Format, What: c.What, In: append(c.In, c.More...), Out: c.Out, Images: c.Images, ImageRoots: c.ImageRoot,
-		Map: c.Map, MapFile: c.MapFile, Keep: c.Keep, Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, As: c.As, Cells: c.ImageCells, RequireImage: c.RequireImage, DecodeImages: c.DecodeImages, Limit: c.Limit, MaxRejects: c.MaxRejects})
+		Map: c.Map, MapFile: c.MapFile, Keep: c.Keep, Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, As: c.As, Cells: c.ImageCells, RequireImage: c.RequireImage, DecodeImages: c.DecodeImages, Unique: c.Unique,
+		Chunk: corpus.Chunking{Tokens: c.ChunkTokens, Overlap: c.ChunkOverlap, Tokenizer: c.Tokenizer}, Limit: c.Limit, MaxRejects: c.MaxRejects})
 }
 
 func main() {
