@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,8 +81,9 @@ func tooLong(message, code string) bool {
 }
 
 // unknownField recognises a refusal of fields that the API does not know.
-func unknownField(f *retry.Fault) bool {
-	return f != nil && f.Verdict == retry.Never && f.Err != nil && strings.Contains(f.Err.Error(), "token_ids")
+func unknownField(f *retry.Fault, names ...string) bool {
+	return f != nil && f.Verdict == retry.Never && f.Err != nil &&
+		slices.ContainsFunc(names, func(n string) bool { return strings.Contains(f.Err.Error(), n) })
 }
 
 // errorObject reads an OpenAI error body, or cuts what else stands there short.

@@ -36,9 +36,12 @@ type Options struct {
 type Client struct {
 	opt   Options
 	shown string // URL without user info
+	base  string // URL
+	http  *http.Client
 	api   *openai.Client
 	line  *retry.Line
 	plain atomic.Bool // the server refuses our fields: do without
+	loose atomic.Bool // the server refuses schemas: do without
 }
 
 // New makes a client. It does not connect; call Probe before the work starts.
@@ -68,14 +71,16 @@ func New(opt Options) (*Client, error) {
 	c := &Client{opt: opt, shown: shown.String(), line: retry.New(opt.Retry)}
 	conf := openai.DefaultConfig(opt.Key.Reveal())
 	conf.BaseURL = strings.TrimRight(u.String(), "/")
-	conf.HTTPClient = wire{&http.Client{Transport: &http.Transport{
+	c.base = conf.BaseURL
+	c.http = &http.Client{Transport: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		MaxIdleConns:        opt.Conns,
 		MaxIdleConnsPerHost: opt.Conns,
 		IdleConnTimeout:     30 * time.Second,
 		TLSHandshakeTimeout: 10 * time.Second,
-	}}}
+	}}
+	conf.HTTPClient = wire{c.http}
 	c.api = openai.NewClientWithConfig(conf)
 	return c, nil
 }
@@ -133,7 +138,7 @@ func badList(x *exchange) *retry.Fault {
 // conversation alone has failed, with Caller ctx ended.
 func (c *Client) Chat(ctx context.Context, r Request) (*Reply, error) {
 	for {
-		x := &exchange{request: r, extras: r.TokenIDs && !c.plain.Load()}
+		x := &exchange{request: r, extras: r.TokenIDs && !c.plain.Load(), keep: !c.plain.Load(), schema: !c.loose.Load()}
 		var reply *Reply
 		attempts := 0
 		err := c.call(ctx, "ask for a turn", x, func(ctx context.Context) error {
@@ -148,9 +153,15 @@ func (c *Client) Chat(ctx context.Context, r Request) (*Reply, error) {
 			}
 			return f
 		})
-		if f := FaultOf(err); x.extras && unknownField(f) {
+		f := FaultOf(err)
+		if x.extras && unknownField(f, "token_ids", "segments") || x.keep && len(r.Stop) > 0 && unknownField(f, "include_stop_str_in_output", "no_stop_trim") {
 			c.opt.Log.Warn(c.opt.Name+" refuses token ids: rows will have none", "said", f.Err)
 			c.plain.Store(true)
+			continue
+		}
+		if x.schema && len(r.Schema) > 0 && unknownField(f, "response_format", "json_schema", "guided", "schema") {
+			c.opt.Log.Warn(c.opt.Name+" takes no schema: its replies are read as text", "said", f.Err)
+			c.loose.Store(true)
 			continue
 		}
 		return reply, err

@@ -148,7 +148,7 @@ func TestTheRequestSaysEverything(t *testing.T) {
 	if auth != "" || len(body.Tools) != 1 || body.Tools[0].Function.Name != "f" {
 		t.Errorf("auth %q, tools %v", auth, body.Tools)
 	}
-	want := "{Text:ab Finish:length TokenIDs:[5 6] Logprobs:[-0.5 -1] LogprobMode:processed PromptIDs:[1 2 3] Images:[{Grid:[1 4 6] Offset:1}] PromptTokens:3 ReplyTokens:2 Policy:abc Attempts:1}"
+	want := "{Text:ab Finish:length TokenIDs:[5 6] Logprobs:[-0.5 -1] LogprobMode:processed PromptIDs:[1 2 3] Images:[{Grid:[1 4 6] Offset:1}] PromptTokens:3 ReplyTokens:2 Stop: Policy:abc Attempts:1}"
 	if got := fmt.Sprintf("%+v", *r); got != want {
 		t.Errorf("reply %s\nwant  %s", got, want)
 	}

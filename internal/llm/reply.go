@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"searchloop/internal/retry"
@@ -22,6 +23,8 @@ type reply struct {
 		Finish   string    `json:"finish_reason"`
 		TokenIDs []int32   `json:"token_ids"`
 		Logprobs []float32 `json:"token_logprobs"`
+		Stop     any       `json:"stop_reason"`  // vLLM: the stop text, or the id of an end mark
+		Matched  any       `json:"matched_stop"` // SGLang: likewise
 		Content  *struct {
 			Content []struct {
 				Logprob float32 `json:"logprob"`
@@ -70,6 +73,10 @@ func readReply(x *exchange) (*Reply, *retry.Fault) {
 	}
 	if out.Finish != "length" {
 		out.Finish = "stop"
+		out.Stop = stopText(x.request.Stop, c.Stop, c.Matched)
+		if out.Stop != "" && !strings.HasSuffix(out.Text, out.Stop) {
+			out.Text += out.Stop // a server that cuts it off, whatever it was asked
+		}
 	}
 	if len(out.PromptIDs) == 0 {
 		// Sampled ids are of no use without the prompt they continue.
@@ -104,6 +111,16 @@ func readReply(x *exchange) (*Reply, *retry.Fault) {
 		return bad(Empty, "finish_reason %q", c.Finish)
 	}
 	return out, nil
+}
+
+// stopText is the one of the stop texts that the server says it met.
+func stopText(stops []string, said ...any) string {
+	for _, v := range said {
+		if s, ok := v.(string); ok && slices.Contains(stops, s) {
+			return s
+		}
+	}
+	return ""
 }
 
 // text reads a message's content: a string, null, or a list of typed parts.

@@ -17,7 +17,7 @@ import (
 
 // Message is one message of a conversation. Images stand before the text.
 type Message struct {
-	Role   string // system, user, assistant, tool
+	Role   string // system, user, assistant, tool, inline (put into the assistant's turn before it, which goes on)
 	Text   string
 	Images [][]byte // encoded pictures (JPEG, PNG, …), sent as data URLs; not copied
 
@@ -43,8 +43,9 @@ type Request struct {
 	TopP        float32 // 0 or 1: off
 	TopK        int     // 0 or -1: off
 	Seed        int64
-	Stop        []string
-	TokenIDs    bool // ask for token ids and log-probs
+	Stop        []string        // texts that end the turn; the reply keeps the one that did
+	Schema      json.RawMessage // JSON schema that the reply must fit; nil: free text. A server that knows no schemas is asked without
+	TokenIDs    bool            // ask for token ids and log-probs
 }
 
 // Reply is the model's turn.
@@ -60,9 +61,58 @@ type Reply struct {
 
 	PromptTokens int    // by PromptIDs, or else by the server's usage; 0 when it tells neither
 	ReplyTokens  int    // likewise
+	Stop         string // the stop text that ended the turn, as the server tells it; "" for none or not told
 	Policy       string // identity of the weights that answered, as the server names it; may be ""
 	Attempts     int    // HTTP calls made for this reply
 }
+
+// message is a message as it is sent: an assistant's turn that the environment
+// wrote into is one message.
+type message struct {
+	Message
+	segments []segment // nil: no inline text in it
+}
+
+// segment is a piece of such a turn.
+type segment struct {
+	TokenIDs []int32 `json:"token_ids,omitempty"`
+	Text     string  `json:"text,omitempty"`
+}
+
+// joined puts inline texts, and the turns that go on after them, into the
+// assistant message before.
+func (r Request) joined() []message {
+	var out []message
+	for i, m := range r.Messages {
+		inside := m.Role == Inline || m.Role == "assistant" && i > 0 && r.Messages[i-1].Role == Inline
+		if !inside || len(out) == 0 {
+			out = append(out, message{Message: m})
+			continue
+		}
+		last := &out[len(out)-1]
+		if last.segments == nil {
+			last.segments = []segment{piece(last.Message)}
+		}
+		last.segments = append(last.segments, piece(m))
+		last.Text, last.TokenIDs = last.Text+m.Text, nil
+	}
+	return out
+}
+
+func piece(m Message) segment {
+	if len(m.TokenIDs) > 0 {
+		return segment{TokenIDs: m.TokenIDs}
+	}
+	return segment{Text: m.Text}
+}
+
+// goesOn says whether the turn asked for is the rest of one that has begun.
+func (r Request) goesOn() bool {
+	return len(r.Messages) > 0 && r.Messages[len(r.Messages)-1].Role == Inline
+}
+
+// Inline is the role of text that the environment puts into an assistant's turn.
+const Inline = "inline"
 
 // PromptImage is where one image stands in PromptIDs.
 type PromptImage struct {
@@ -79,7 +129,7 @@ func DataURL(picture []byte) string {
 func (r Request) openaiRequest(model string) openai.ChatCompletionRequest {
 	seed := int(r.Seed)
 	out := openai.ChatCompletionRequest{Model: model, Stop: r.Stop, Seed: &seed, LogProbs: r.TokenIDs}
-	for _, m := range r.Messages {
+	for _, m := range r.joined() {
 		msg := openai.ChatCompletionMessage{Role: m.Role, Content: m.Text}
 		if len(m.Images) > 0 {
 			msg.Content = ""

@@ -19,6 +19,8 @@ const maxBody = 64 << 20
 type exchange struct {
 	request Request
 	extras  bool // send the token-id extension
+	keep    bool // ask for the stop text to be kept
+	schema  bool // send the schema
 
 	status int
 	header http.Header
@@ -88,6 +90,17 @@ func (x *exchange) extend(req *http.Request) error {
 	if x.extras {
 		body["return_token_ids"] = json.RawMessage("true")
 	}
+	if x.keep && len(r.Stop) > 0 {
+		body["include_stop_str_in_output"] = json.RawMessage("true") // vLLM's name and ours
+		body["no_stop_trim"] = json.RawMessage("true")               // SGLang's
+	}
+	if r.goesOn() {
+		body["continue_final_message"], body["add_generation_prompt"] = json.RawMessage("true"), json.RawMessage("false")
+	}
+	if x.schema && len(r.Schema) > 0 {
+		body["response_format"] = append(append(json.RawMessage(`{"type":"json_schema","json_schema":{"name":"reply","strict":true,"schema":`), r.Schema...), "}}"...)
+	}
+	joined := r.joined()
 	var messages []map[string]json.RawMessage
 	if err := json.Unmarshal(body["messages"], &messages); err != nil {
 		return err
@@ -96,7 +109,12 @@ func (x *exchange) extend(req *http.Request) error {
 		if _, ok := m["content"]; !ok {
 			m["content"] = json.RawMessage(`""`)
 		}
-		if ids := r.Messages[i].TokenIDs; x.extras && len(ids) > 0 {
+		if x.extras && joined[i].segments != nil {
+			if m["segments"], err = json.Marshal(joined[i].segments); err != nil {
+				return err
+			}
+		}
+		if ids := joined[i].TokenIDs; x.extras && len(ids) > 0 {
 			if m["token_ids"], err = json.Marshal(ids); err != nil {
 				return err
 			}
