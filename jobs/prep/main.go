@@ -5,12 +5,14 @@ import (
 	"context"
 
 	"searchloop/corpus"
+	"searchloop/corpus/stats"
 	"searchloop/internal/job"
 )
 
 type command struct {
 	job.Flags
 	List         bool     `help:"List the formats and exit."`
+	Stats        bool     `help:"Describe the datasets of --in (questions, passages) on a page --out FILE.html; compare training and test questions."`
 	Format       string   `placeholder:"NAME" help:"Format of the input; see --list."`
 	What         string   `placeholder:"KIND" help:"questions or passages, where a format gives both."`
 	In           []string `sep:"none" placeholder:"FILE" help:"Input file (repeatable, order matters)."`
@@ -38,9 +40,19 @@ type command struct {
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
+	if c.Stats {
+		return stats.Write(ctx, r, stats.Options{In: append(c.In, c.More...), Images: append(c.ImageRoot, c.images()...), Out: c.Out})
+	}
 	return corpus.Prep(ctx, r, corpus.PrepOptions{List: c.List, Format: c.Format, What: c.What, In: append(c.In, c.More...), Out: c.Out, Images: c.Images, ImageRoots: c.ImageRoot,
 		Map: c.Map, MapFile: c.MapFile, Keep: c.Keep, Split: c.Split, DataSource: c.DataSource, System: c.System, Prefix: c.Prefix, As: c.As, Cells: c.ImageCells, RequireImage: c.RequireImage, DecodeImages: c.DecodeImages, Unique: c.Unique,
 		Chunk: corpus.Chunking{Tokens: c.ChunkTokens, Overlap: c.ChunkOverlap, Tokenizer: c.Tokenizer}, Limit: c.Limit, MaxRejects: c.MaxRejects})
+}
+
+func (c *command) images() []string {
+	if c.Images == "" {
+		return nil
+	}
+	return []string{c.Images}
 }
 
 func main() {
