@@ -27,7 +27,7 @@ JUDGE_MODEL ?=
 ENCODER    ?=
 SET        ?=
 SHARED     ?= ../shared/data
-EPOCHS     ?= 5
+EPOCHS     ?= 6
 JOBFLAGS   ?=
 
 # ---- building --------------------------------------------------------------
