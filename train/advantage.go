@@ -11,7 +11,10 @@ import (
 const (
 	AdvantageGRPO   = "grpo"    // (R-mean)/(std+eps), std unbiased (n-1): DeepSeekMath, arXiv 2402.03300, as verl computes it
 	AdvantageDrGRPO = "dr_grpo" // R-mean: arXiv 2503.20783
+	AdvantageNone   = "none"    // the same by its other name (TRL's scale_rewards)
 	AdvantageRLOO   = "rloo"    // R minus the mean of the others: arXiv 2402.14740
+	AdvantageBatch  = "batch"   // (R-mean)/(std+eps), mean of the group, std over all rows (TRL's scale_rewards)
+	AdvantageMaxRL  = "max_rl"  // (R-mean)/mean, 0 unless the mean is positive
 )
 
 // Treatment is what becomes of a row in its group. It is chosen by status
@@ -58,14 +61,19 @@ type Advantages struct {
 // eps instead of 0. A group of one gets 0, not its raw reward.
 func Estimate(rows []Outcome, method string, eps float64) (*Advantages, error) {
 	switch method {
-	case AdvantageGRPO, AdvantageDrGRPO, AdvantageRLOO:
+	case AdvantageGRPO, AdvantageDrGRPO, AdvantageNone, AdvantageRLOO, AdvantageBatch, AdvantageMaxRL:
 	default:
-		return nil, fail.New(fail.Usage, "grpo.advantage", "", "unknown estimator %q: want %s, %s or %s", method, AdvantageGRPO, AdvantageDrGRPO, AdvantageRLOO)
+		return nil, fail.New(fail.Usage, "grpo.advantage", "", "unknown estimator %q: want %s, %s, %s, %s, %s or %s", method,
+			AdvantageGRPO, AdvantageDrGRPO, AdvantageNone, AdvantageRLOO, AdvantageBatch, AdvantageMaxRL)
 	}
 	a := &Advantages{Values: make([]float64, len(rows)), Trained: make([]bool, len(rows)), Group: make([]int, len(rows))}
 	members := gather(rows, a)
+	spread := 0.0
+	if method == AdvantageBatch {
+		spread = a.spread(rows, members)
+	}
 	for g := range a.Groups {
-		a.group(rows, g, members[g], method, eps)
+		a.group(rows, g, members[g], method, eps, spread)
 	}
 	return a, nil
 }
@@ -93,18 +101,42 @@ func gather(rows []Outcome, a *Advantages) [][]int {
 	return members
 }
 
-func (a *Advantages) group(rows []Outcome, g int, members []int, method string, eps float64) {
+// spread is the unbiased standard deviation of all rewards that count.
+func (a *Advantages) spread(rows []Outcome, members [][]int) float64 {
+	var m moments
+	each := func(f func(r float64)) {
+		for g := range members {
+			if !a.Groups[g].Dropped {
+				for _, i := range members[g] {
+					f(rows[i].reward())
+				}
+			}
+		}
+	}
+	each(m.add)
+	if m.n < 2 {
+		return 0
+	}
+	mean, squares := m.mean(), 0.0
+	each(func(r float64) { squares += (r - mean) * (r - mean) })
+	return math.Sqrt(squares / (m.n - 1))
+}
+
+// reward as the statistics take it.
+func (o *Outcome) reward() float64 {
+	if o.Treat == Zero {
+		return 0
+	}
+	return o.Reward
+}
+
+func (a *Advantages) group(rows []Outcome, g int, members []int, method string, eps, spread float64) {
 	s := &a.Groups[g]
 	if s.Dropped || len(members) == 0 {
 		s.Dropped = true
 		return
 	}
-	reward := func(i int) float64 {
-		if rows[i].Treat == Zero {
-			return 0
-		}
-		return rows[i].Reward
-	}
+	reward := func(i int) float64 { return rows[i].reward() }
 	n := float64(len(members))
 	lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
 	for _, i := range members {
@@ -132,6 +164,14 @@ func (a *Advantages) group(rows []Outcome, g int, members []int, method string, 
 		switch method {
 		case AdvantageGRPO:
 			d /= s.Std + eps
+		case AdvantageBatch:
+			d /= spread + eps
+		case AdvantageMaxRL:
+			if s.Mean > 0 {
+				d /= s.Mean
+			} else {
+				d = 0
+			}
 		case AdvantageRLOO:
 			d *= n / (n - 1)
 		}

@@ -7,6 +7,9 @@ const (
 	TokenMean        = "token-mean"          // every trained token of the optimizer batch weighs the same
 	SeqMeanTokenSum  = "seq-mean-token-sum"  // rows are averaged, tokens of a row are summed
 	SeqMeanTokenMean = "seq-mean-token-mean" // rows are averaged, and tokens within a row
+	// SeqMeanTokenSumNorm is SeqMeanTokenSum divided by a constant number of tokens
+	// (Dr.GRPO, arXiv 2503.20783).
+	SeqMeanTokenSumNorm = "seq-mean-token-sum-norm"
 )
 
 // Denominator is what an optimizer batch is divided by. It is filled from the
@@ -15,17 +18,26 @@ const (
 // A row without a trained token counts nowhere.
 type Denominator struct {
 	Mode   string
+	Norm   int   // the constant of SeqMeanTokenSumNorm
 	Rows   int64 // rows with at least one trained token
 	Tokens int64 // trained tokens
 }
 
 // NewDenominator checks the mode; the counts start at 0.
-func NewDenominator(mode string) (Denominator, error) {
+func NewDenominator(mode string, norm int) (Denominator, error) {
 	switch mode {
 	case TokenMean, SeqMeanTokenSum, SeqMeanTokenMean:
+		if norm != 0 {
+			return Denominator{}, fail.New(fail.Usage, "grpo.norm_tokens", "", "%d: only %s divides by it", norm, SeqMeanTokenSumNorm)
+		}
 		return Denominator{Mode: mode}, nil
+	case SeqMeanTokenSumNorm:
+		if norm < 1 {
+			return Denominator{}, fail.New(fail.Usage, "grpo.norm_tokens", "", "%d: %s needs a constant, for example the longest response", norm, mode)
+		}
+		return Denominator{Mode: mode, Norm: norm}, nil
 	}
-	return Denominator{}, fail.New(fail.Usage, "grpo.aggregation", "", "unknown mode %q: want %s, %s or %s", mode, TokenMean, SeqMeanTokenSum, SeqMeanTokenMean)
+	return Denominator{}, fail.New(fail.Usage, "grpo.aggregation", "", "unknown mode %q: want %s, %s, %s or %s", mode, TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm)
 }
 
 // Count adds a row of that many trained tokens.
@@ -45,6 +57,8 @@ func (d Denominator) Weight(tokens int) float64 {
 	switch d.Mode {
 	case SeqMeanTokenSum:
 		return 1 / float64(d.Rows)
+	case SeqMeanTokenSumNorm:
+		return 1 / (float64(d.Rows) * float64(d.Norm))
 	case SeqMeanTokenMean:
 		return 1 / (float64(d.Rows) * float64(tokens))
 	}

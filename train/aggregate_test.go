@@ -13,7 +13,7 @@ var goldenRows = []struct {
 
 func TestAggregation(t *testing.T) {
 	for mode, want := range map[string]float64{TokenMean: .59375, SeqMeanTokenSum: 1.9, SeqMeanTokenMean: 1.3} {
-		d, err := NewDenominator(mode)
+		d, err := NewDenominator(mode, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestAggregation(t *testing.T) {
 	if d.Weight(0) != 0 || d.Weight(3) != 0 {
 		t.Error("an empty batch divides by zero")
 	}
-	if _, err := NewDenominator("mean"); err == nil {
+	if _, err := NewDenominator("mean", 0); err == nil {
 		t.Error("unknown mode accepted")
 	}
 }

@@ -41,7 +41,7 @@ func BenchmarkDemoStep(b *testing.B) {
 	o := recipe.Optimizer{LR: 1e-3, Schedule: "constant", Beta1: .9, Beta2: .98, Eps: 1e-8, ClipNorm: 1}
 	for name, goal := range map[string]objective{
 		"sft":  new(imitation),
-		"grpo": &improvement{loss: &Loss{ClipLow: .2, ClipHigh: .28, DualClip: 3, KL: .001, Estimator: "k3"}, mode: TokenMean},
+		"grpo": &improvement{loss: &Loss{ClipLow: .2, ClipHigh: .28, DualClip: 3, KL: .001, Estimator: "k3"}, divisor: Denominator{Mode: TokenMean}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			var steps []Step

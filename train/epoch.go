@@ -13,10 +13,14 @@ import (
 // epoch is a judged rollouts dataset as GRPO sees it.
 type epoch struct {
 	rows    []*Sequence // trained on, in the file's order; Group is set
-	groups  int         // that these rows are of
+	groups  int         // that these rows are of, and the idle ones
+	idle    []idleRow   // counted in the divisor, never run
 	stats   *Stats
 	refused []refusedRow
 }
+
+// idleRow has an advantage of 0 and nothing else that acts on it.
+type idleRow struct{ group, trained int }
 
 // refusedRow is one line of the rejects.
 type refusedRow struct {
@@ -74,7 +78,7 @@ func (e *epochReader) read() (*epoch, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.choose(rows, outcomes, a, e.settings.KL != 0 || e.settings.Entropy != 0)
+	out.choose(rows, outcomes, a, e.settings)
 	return out, nil
 }
 
@@ -109,12 +113,15 @@ func (e *epochReader) one(row *trajectory.Row, judgements map[string]*judgement,
 	j.used = true
 	switch row.Status {
 	case trajectory.OK:
-	case trajectory.Failed:
-		return nil, o, nil // counted by status
+	case trajectory.Failed: // counted by status
+		return e.failed(row, o)
 	case trajectory.Truncated:
-		if e.settings.Truncated == "drop" {
+		switch e.settings.Truncated {
+		case "drop":
 			stats.TruncatedDropped++
 			return nil, o, nil
+		case "mask":
+			o.Treat = Mask
 		}
 	default:
 		return nil, o, refuse(BadStatus, "%q", row.Status)
@@ -138,9 +145,61 @@ func (e *epochReader) one(row *trajectory.Row, judgements map[string]*judgement,
 			return nil, o, refuse(NoImage, "image %d: %v", k, err)
 		}
 	}
-	s.Reward = j.reward
-	o.Reward, o.Treat = j.reward, Keep
+	s.Reward = j.reward + e.overlong(s, stats)
+	o.Reward = s.Reward
+	if o.Treat == Mask {
+		stats.TruncatedMasked++
+	} else {
+		o.Treat = Keep
+	}
 	return s, o, nil
+}
+
+// failed applies the recipe's policy for rows that ended in an error of the
+// machinery. With zero such a row is a reward of 0, and is trained on when it
+// holds up as one.
+func (e *epochReader) failed(row *trajectory.Row, o Outcome) (*Sequence, Outcome, *Refusal) {
+	if row.Group == "" {
+		return nil, o, nil
+	}
+	switch e.settings.Failed {
+	case "drop_group":
+		o.Treat = DropGroup
+	case "zero":
+		o.Treat = Zero
+		if s, refusal := e.check.Row(row); refusal == nil {
+			for _, im := range s.Images {
+				if e.images.check(im, e.check.PatchDim) != nil {
+					return nil, o, nil
+				}
+			}
+			return s, o, nil
+		}
+	}
+	return nil, o, nil
+}
+
+// overlong is what a row's reward changes by for its length (DAPO).
+func (e *epochReader) overlong(s *Sequence, stats *Stats) float64 {
+	p := overlongPenalty(len(s.Tokens)-int(s.Spans[0].From), e.settings.Overlong)
+	if p != 0 {
+		stats.Overlong++
+	}
+	return p
+}
+
+// overlongPenalty is 0 up to max-buffer tokens and falls linearly to -penalty at
+// max. There is no row beyond it that was not cut.
+func overlongPenalty(tokens int, o recipe.Overlong) float64 {
+	over := tokens - (o.MaxTokens - o.Buffer)
+	if o.MaxTokens == 0 || over <= 0 {
+		return 0
+	}
+	most := o.Penalty
+	if most == 0 {
+		most = 1
+	}
+	return -most * min(1, float64(over)/float64(max(o.Buffer, 1)))
 }
 
 func (e *epochReader) warn(stats *Stats, judgements map[string]*judgement, policies map[string]bool) error {
@@ -174,25 +233,40 @@ func (e *epochReader) warn(stats *Stats, judgements map[string]*judgement, polic
 
 // choose keeps the rows that have something to teach. A group of equal rewards
 // has advantages of exactly 0: unless KL or entropy act on it, its gradient is 0
-// and it is left out, of the denominators too (DAPO's filter).
-func (e *epoch) choose(rows []*Sequence, outcomes []Outcome, a *Advantages, keepEqual bool) {
+// and it is left out, of the denominators too unless these are asked to count it
+// (DAPO's filter).
+func (e *epoch) choose(rows []*Sequence, outcomes []Outcome, a *Advantages, g recipe.GRPO) {
 	st := e.stats
+	keepEqual, count := g.KL != 0 || g.Entropy != 0, g.ZeroAdvInDenominator
+	switch g.ZeroVariance {
+	case "keep":
+		keepEqual = true
+	case "drop":
+		keepEqual = false
+	}
 	number := make([]int, len(a.Groups)) // 1 + index among the groups trained on
 	for i, s := range rows {
-		if outcomes[i].Treat == Keep {
-			st.Reward.add(outcomes[i].Reward)
+		if t := outcomes[i].Treat; t == Keep || t == Mask || t == Zero {
+			st.Reward.add(outcomes[i].reward())
 		}
 		if s == nil || !a.Trained[i] {
 			continue
 		}
 		g := a.Group[i]
-		if a.Groups[g].Equal && !keepEqual {
+		equal := a.Groups[g].Equal && !keepEqual
+		if equal {
 			st.EqualDropped++
-			continue
+			if !count {
+				continue
+			}
 		}
 		if number[g] == 0 {
 			e.groups++
 			number[g] = e.groups
+		}
+		if equal {
+			e.idle = append(e.idle, idleRow{number[g] - 1, s.Trained})
+			continue
 		}
 		s.Advantage, s.Group = a.Values[i], number[g]-1
 		st.Advantage.add(s.Advantage)
@@ -222,17 +296,22 @@ func (e *epoch) plan(seed uint64, g recipe.GRPO) []Step {
 	for i, s := range e.rows {
 		members[s.Group] = append(members[s.Group], i)
 	}
+	idle := make([][]int, e.groups)
+	for _, r := range e.idle {
+		idle[r.group] = append(idle[r.group], r.trained)
+	}
 	updates := min(max(g.Updates, 1), e.groups)
 	var steps []Step
 	for pass := range max(g.Passes, 1) {
 		order := shuffled(e.groups, seed, pass)
 		for u := range updates {
-			var rows []int
+			var rows, still []int
 			for _, k := range order[u*e.groups/updates : (u+1)*e.groups/updates] {
 				rows = append(rows, members[k]...)
+				still = append(still, idle[k]...)
 			}
 			slices.Sort(rows)
-			steps = append(steps, Step{Pass: pass, Packs: pack(e.rows, rows, g.PackTokens)})
+			steps = append(steps, Step{Pass: pass, Packs: pack(e.rows, rows, g.PackTokens), Idle: still})
 		}
 	}
 	return steps

@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
@@ -24,6 +25,7 @@ type GRPOOptions struct {
 const (
 	Bypass    = "bypass"    // as sampled
 	Recompute = "recompute" // by this program, before the first update
+	Current   = "current"   // what the policy says now: every ratio is 1, the gradient that of REINFORCE
 )
 
 // GRPO updates a policy from one judged rollouts dataset (arXiv 2402.03300):
@@ -98,7 +100,11 @@ func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) error {
 
 // checkGRPO refuses settings before anything is read.
 func checkGRPO(g recipe.GRPO) error {
-	if _, err := NewDenominator(g.Aggregation); err != nil {
+	if _, err := NewDenominator(g.Aggregation, g.NormTokens); err != nil {
+		return err
+	}
+	correction, err := NewCorrection(g.Correction)
+	if err != nil {
 		return err
 	}
 	if _, err := NewSchedule(g.Optimizer, 1); err != nil {
@@ -114,10 +120,18 @@ func checkGRPO(g recipe.GRPO) error {
 		return fail.New(fail.Usage, "grpo."+key, "", format, args...)
 	}
 	switch {
-	case g.OldLogprobs != Bypass && g.OldLogprobs != Recompute:
-		return bad("old_logprobs", "%q: want %s or %s", g.OldLogprobs, Bypass, Recompute)
-	case g.Truncated != "keep" && g.Truncated != "drop":
-		return bad("truncated", "%q: want keep or drop", g.Truncated)
+	case g.OldLogprobs != Bypass && g.OldLogprobs != Recompute && g.OldLogprobs != Current:
+		return bad("old_logprobs", "%q: want %s, %s or %s", g.OldLogprobs, Bypass, Recompute, Current)
+	case correction != nil && g.OldLogprobs != Recompute:
+		return bad("correction", "with old_logprobs %s there is nothing to correct: the ratio is formed with the sampled log-probs, or not at all; it needs %s", g.OldLogprobs, Recompute)
+	case g.Truncated != "keep" && g.Truncated != "mask" && g.Truncated != "drop":
+		return bad("truncated", "%q: want keep, mask or drop", g.Truncated)
+	case !oneOf(g.Failed, "", "exclude", "zero", "drop_group"):
+		return bad("failed", "%q: want exclude, zero or drop_group", g.Failed)
+	case !oneOf(g.ZeroVariance, "", "auto", "keep", "drop"):
+		return bad("zero_variance", "%q: want auto, keep or drop", g.ZeroVariance)
+	case g.Overlong.MaxTokens < 0 || g.Overlong.Buffer < 0 || g.Overlong.Buffer > g.Overlong.MaxTokens || !(g.Overlong.Penalty >= 0):
+		return bad("overlong", "%+v: want 0 ≤ buffer_tokens ≤ max_tokens and a penalty of 0 (means 1) or more", g.Overlong)
 	case g.Updates < 1:
 		return bad("updates", "%d: want 1 or more", g.Updates)
 	case g.Passes < 1:
@@ -129,6 +143,8 @@ func checkGRPO(g recipe.GRPO) error {
 	}
 	return nil
 }
+
+func oneOf(s string, allowed ...string) bool { return slices.Contains(allowed, s) }
 
 // update is one GRPO job between its flags and its checkpoint.
 type update struct {
@@ -164,7 +180,8 @@ func (u *update) read() error {
 	u.images = OpenPictures(read, u.o.Images...)
 	e := epochReader{
 		rollouts: u.o.Rollouts, judged: u.o.Judged, images: u.images, settings: u.settings, names: identities(u.o.Policy), log: u.run.Log,
-		check: Checker{Traits: u.policy.Traits(), Known: known, Budget: u.settings.PackTokens, Recompute: u.settings.OldLogprobs == Recompute},
+		check: Checker{Traits: u.policy.Traits(), Known: known, Budget: u.settings.PackTokens,
+			Recompute: u.settings.OldLogprobs == Recompute && !u.correcting()},
 	}
 	if u.epoch, err = e.read(); err != nil {
 		return err
@@ -197,9 +214,24 @@ func (u *update) report() error {
 	return nil
 }
 
-// score fixes old and reference log-probs.
+// correcting tells whether there is a rollout correction: then sampled log-probs
+// must be comparable.
+func (u *update) correcting() bool {
+	c, err := NewCorrection(u.settings.Correction)
+	return c != nil && err == nil
+}
+
+// score fixes old and reference log-probs, and the correction between sampled
+// and old ones.
 func (u *update) score(ctx context.Context, loss *Loss) error {
-	u.goal = &improvement{loss: loss, mode: u.settings.Aggregation, maxMismatch: u.settings.MaxMismatch}
+	divisor, err := NewDenominator(u.settings.Aggregation, u.settings.NormTokens)
+	if err != nil {
+		return err
+	}
+	u.goal = &improvement{loss: loss, divisor: divisor, maxMismatch: u.settings.MaxMismatch}
+	if u.goal.correction, err = NewCorrection(u.settings.Correction); err != nil {
+		return err
+	}
 	if u.settings.OldLogprobs == Recompute {
 		old, err := u.logprobs(ctx, "old", func() (Policy, error) { return u.policy, nil })
 		if err != nil {
@@ -210,6 +242,9 @@ func (u *update) score(ctx context.Context, loss *Loss) error {
 			if s.Sampled != nil {
 				u.goal.mismatch.Add(s.Old, s.Sampled)
 			}
+			if c := u.goal.correction; c != nil {
+				s.Weight, s.Skip, s.Kept, s.Outside = c.Row(s.Old, s.Sampled)
+			}
 		}
 		if err := u.goal.mismatch.check(u.settings.MaxMismatch); err != nil {
 			return err
@@ -217,7 +252,9 @@ func (u *update) score(ctx context.Context, loss *Loss) error {
 	} else {
 		u.goal.measure = true
 		for _, s := range u.rows {
-			s.Old = s.Sampled
+			if u.settings.OldLogprobs == Bypass {
+				s.Old = s.Sampled
+			}
 		}
 	}
 	if loss.KL == 0 {

@@ -14,8 +14,9 @@ import (
 // objective is what an optimizer batch is trained for. The loop calls begin,
 // then slopes for every pack, then finish.
 type objective interface {
-	// begin sees all rows of the batch before its first pass, for denominators.
-	begin(rows []*Sequence)
+	// begin sees all rows of the batch before its first pass, for denominators, and
+	// the trained tokens of rows that are counted there without being run.
+	begin(rows []*Sequence, idle []int)
 	// slopes sets, for every trained token of the pack, d(loss)/d(log-prob) and
 	// d(loss)/d(entropy), divided by what the whole batch is divided by.
 	slopes(rows []*Sequence, logp, entropy, dlogp, dentropy []float32)
@@ -131,7 +132,7 @@ func (r *run) step(ctx context.Context) error {
 	}
 	line.Fill = Number(float64(line.Tokens) / float64(r.budget*len(plan.Packs)))
 	r.policy.ZeroGrad()
-	r.goal.begin(r.batch)
+	r.goal.begin(r.batch, plan.Idle)
 	rest := r.batch
 	for _, p := range plan.Packs {
 		if err := ctx.Err(); err != nil {

@@ -93,9 +93,11 @@ func TestDivergence(t *testing.T) {
 
 // The two policies of a recomputed and a bypassed row are not interchangeable.
 func TestDecoupledAndBypass(t *testing.T) {
-	l := goldenLoss
-	l.TIS = 2
-	v, d := one(l, Columns{New: f(-.9), Old: f(-1), Sampled: f(-1.2)}, 1)
+	tis := func(old, sampled float32) []float32 {
+		w, _, _, _ := mustCorrect(t, recipe.Correction{Weights: "token", High: 2}).Row(f(old), f(sampled))
+		return w
+	}
+	v, d := one(goldenLoss, Columns{New: f(-.9), Old: f(-1), Weight: tis(-1, -1.2)}, 1)
 	near(t, "decoupled", v, -1.3498588, 2e-7)
 	near(t, "decoupled slope", d, -1.3498588, 2e-7)
 	v, d = one(goldenLoss, Columns{New: f(-.9), Old: f(-1.2)}, 1)
@@ -103,7 +105,7 @@ func TestDecoupledAndBypass(t *testing.T) {
 	near(t, "bypass slope", d, 0, 0)
 	for i, w := range []float64{1.1051709, 2, .6065307, 2} {
 		d := f(.1, .9, -.5, 1.5)[i]
-		v, _ := one(l, Columns{New: f(0), Old: f(0), Sampled: f(-d)}, 1)
+		v, _ := one(goldenLoss, Columns{New: f(0), Old: f(0), Weight: tis(0, -d)}, 1)
 		near(t, "truncated weight", -v, w, 1e-6)
 	}
 }
@@ -129,19 +131,18 @@ func TestMismatchSet(t *testing.T) {
 func TestKernelSlopes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, kl := range []string{"k1", "k2", "k3"} {
-		l := Loss{ClipLow: .2, ClipHigh: .28, DualClip: 3, KL: .3, Estimator: kl, Entropy: .07, TIS: 2}
+		l := Loss{ClipLow: .2, ClipHigh: .28, DualClip: 3, KL: .3, Estimator: kl, Entropy: .07}
 		for range 2000 {
 			old, ref, lq := -2*rng.Float64(), -2*rng.Float64(), -2*rng.Float64()
 			lp, a, h, w := old+rng.NormFloat64(), rng.NormFloat64(), rng.Float64(), rng.Float64()
 			value := func(lp, h float64) float64 {
 				s, _, _ := l.surrogate(math.Exp(lp-float64(float32(old))), a)
 				k, _ := divergence(kl, lp, float64(float32(ref)))
-				tis := min(math.Exp(float64(float32(old))-float64(float32(lq))), 2)
-				return w * (tis*s + l.KL*k - l.Entropy*h)
+				return w * (float64(float32(lq+3))*s + l.KL*k - l.Entropy*h)
 			}
 			const e = 1e-5
 			lp = float64(float32(lp))
-			c := Columns{f(float32(lp)), f(float32(old)), f(float32(lq)), f(float32(ref)), f(float32(h))}
+			c := Columns{f(float32(lp)), f(float32(old)), f(float32(ref)), f(float32(h)), f(float32(lq + 3)), nil}
 			var d, dh [1]float32
 			var tally Tally
 			l.Row(c, a, w, d[:], dh[:], &tally)
@@ -197,4 +198,13 @@ func TestNewLossRefuses(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+func mustCorrect(t *testing.T, o recipe.Correction) *Correction {
+	t.Helper()
+	c, err := NewCorrection(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

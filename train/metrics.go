@@ -58,6 +58,9 @@ type Update struct {
 	RewardStd     Number `json:"reward_std"`
 	TrainedMean   Number `json:"trained_per_row"`
 
+	// Correction is what the rollout correction did; only with one.
+	Correction *Corrected `json:"correction,omitempty"`
+
 	// Mismatch compares the trainer's log-probs before the first update with the
 	// sampled ones; on the first line only.
 	Mismatch *Mismatch `json:"mismatch,omitempty"`

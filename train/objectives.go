@@ -12,7 +12,7 @@ type imitation struct {
 	loss, entropy float64
 }
 
-func (g *imitation) begin(rows []*Sequence) {
+func (g *imitation) begin(rows []*Sequence, _ []int) {
 	*g = imitation{}
 	for _, s := range rows {
 		g.tokens += int64(s.Trained)
@@ -36,31 +36,63 @@ func (g *imitation) finish(_ int64, line *Line) error {
 // improvement is GRPO's objective.
 type improvement struct {
 	loss        *Loss
-	mode        string
-	maxMismatch float64 // 0 = no bound
+	divisor     Denominator // mode and constant, without counts
+	correction  *Correction // nil: none
+	maxMismatch float64     // 0 = no bound
 	// measure compares with the sampled log-probs during the first step, for rows
 	// whose old log-probs are the sampled ones; otherwise mismatch is given.
 	measure  bool
 	mismatch Mismatch
 
-	over  Denominator
-	tally Tally
-	rows  []*Sequence
+	over    Denominator
+	tally   Tally
+	rows    []*Sequence
+	scale   float64 // of the correction's weights
+	weights []float32
 }
 
-func (g *improvement) begin(rows []*Sequence) {
-	g.over, g.tally, g.rows = Denominator{Mode: g.mode}, Tally{}, rows
+func (g *improvement) begin(rows []*Sequence, idle []int) {
+	g.over, g.tally, g.rows, g.scale = g.divisor, Tally{}, rows, 1
 	for _, s := range rows {
-		g.over.Count(s.Trained)
+		g.over.Count(g.counted(s))
 	}
+	for _, n := range idle {
+		g.over.Count(n)
+	}
+	if g.correction != nil && g.correction.Normalize {
+		g.scale = 1 / g.correction.normalizer(rows)
+	}
+}
+
+// counted is how many tokens of a row the divisor counts.
+func (g *improvement) counted(s *Sequence) int {
+	if g.correction != nil && !g.correction.RejectInDenominator {
+		return s.Kept
+	}
+	return s.Trained
+}
+
+// weight of the row's tokens, normalized.
+func (g *improvement) weight(s *Sequence) []float32 {
+	if g.scale == 1 || s.Weight == nil {
+		return s.Weight
+	}
+	g.weights = g.weights[:0]
+	for _, w := range s.Weight {
+		g.weights = append(g.weights, float32(float64(w)*g.scale))
+	}
+	return g.weights
 }
 
 func (g *improvement) slopes(rows []*Sequence, logp, entropy, dlogp, dentropy []float32) {
 	at := 0
 	for _, s := range rows {
 		to := at + s.Trained
-		c := Columns{New: logp[at:to], Old: s.Old, Sampled: s.Sampled, Ref: s.Ref, Entropy: entropy[at:to]}
-		g.loss.Row(c, s.Advantage, g.over.Weight(s.Trained), dlogp[at:to], dentropy[at:to], &g.tally)
+		c := Columns{New: logp[at:to], Old: s.Old, Ref: s.Ref, Entropy: entropy[at:to], Weight: g.weight(s), Skip: s.Skip}
+		if c.Old == nil {
+			c.Old = c.New
+		}
+		g.loss.Row(c, s.Advantage, g.over.Weight(g.counted(s)), dlogp[at:to], dentropy[at:to], &g.tally)
 		if g.measure && s.Sampled != nil {
 			g.mismatch.Add(c.New, s.Sampled)
 		}
@@ -86,6 +118,9 @@ func (g *improvement) finish(step int64, line *Line) error {
 	u.AdvantageMean, u.AdvantageMin, u.AdvantageMax = Number(a.mean()), Number(a.min), Number(a.max)
 	u.RewardMean, u.RewardStd = Number(r.mean()), Number(r.std())
 	line.Update = u
+	if g.correction != nil {
+		u.Correction = g.correction.describe(g.rows)
+	}
 	if step > 0 {
 		return nil
 	}

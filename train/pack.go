@@ -11,6 +11,7 @@ import (
 type Step struct {
 	Pass  int // how often every sequence has been used before
 	Packs [][]int
+	Idle  []int // trained tokens of rows that only count in the divisor
 }
 
 // shuffled is a permutation of [0, n) that depends on the seed and the pass over

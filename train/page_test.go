@@ -23,7 +23,7 @@ func TestPageIsComplete(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{Line{}, Update{}, Mismatch{}, Cursor{}, Meta{}, Stats{}} {
+	for _, v := range []any{Line{}, Update{}, Corrected{}, Mismatch{}, Cursor{}, Meta{}, Stats{}} {
 		keys(reflect.TypeOf(v))
 	}
 	for _, reason := range []string{NoTokens, LengthsDiffer, BadToken, NothingTrained, FirstTrained, VisionTrained, PaddingTrained, NoMode, BadMode, NoLogprobs,

@@ -19,6 +19,12 @@ type Sequence struct {
 	Sampled, Old, Ref []float32
 	Advantage, Reward float64
 	Group             int
+
+	// Of a Correction: weights of the policy term (nil: 1), tokens that it rejects
+	// (nil: none), how many it leaves, and how many weights lay outside its bounds.
+	Weight        []float32
+	Skip          []bool
+	Kept, Outside int
 }
 
 // Span is a run [From, To) of tokens.

@@ -17,6 +17,8 @@ type Stats struct {
 	Unscored int64            `json:"unscored"`
 	// Rows left out by the recipe.
 	TruncatedDropped int64 `json:"truncated_dropped"`
+	TruncatedMasked  int64 `json:"truncated_masked,omitempty"` // in the statistics, not in the loss
+	Overlong         int64 `json:"overlong,omitempty"`         // rows whose length cost them reward
 	IncorrectDropped int64 `json:"incorrect_dropped"`
 	EqualDropped     int64 `json:"equal_dropped"` // of groups without variance
 	JudgedOnly       int64 `json:"judged_without_rollout"`

@@ -53,17 +53,26 @@ type Mismatch struct {
 	Tokens  int64   `json:"tokens"`
 	AbsMean float64 `json:"abs_mean"` // mean |d|
 	AbsMax  float64 `json:"abs_max"`
-	K1      float64 `json:"k1"`   // mean -d
-	K3      float64 `json:"k3"`   // mean e^d-1-d
-	Chi2    float64 `json:"chi2"` // mean e^2d - 1
-	ESS     float64 `json:"ess"`  // 1/mean((w/mean w)²), w = e^d clamped to [0.5, 2]
+	K1      float64 `json:"k1"`          // mean -d
+	K3      float64 `json:"k3"`          // mean e^d-1-d
+	Chi2    float64 `json:"chi2"`        // mean e^2d - 1
+	Chi2Row float64 `json:"chi2_row"`    // the same of whole rows: mean e^2Σd - 1
+	PPLA    float64 `json:"ppl_trainer"` // mean over rows of e^(-mean log-prob)
+	PPLB    float64 `json:"ppl_sampler"`
+	ESS     float64 `json:"ess"` // 1/mean((w/mean w)²), w = e^d clamped to [0.5, 2]
 
 	w, w2, abs, sum, k3, squares float64
+
+	rows, rowSquares, pplA, pplB float64
 }
 
-// Add takes parallel log-probs.
+// Add takes the parallel log-probs of one row.
 func (m *Mismatch) Add(a, b []float32) {
+	var total, sumA, sumB float64
 	for i := range a {
+		total += float64(a[i]) - float64(b[i])
+		sumA += float64(a[i])
+		sumB += float64(b[i])
 		d := float64(a[i]) - float64(b[i])
 		m.Tokens++
 		m.abs += math.Abs(d)
@@ -83,4 +92,12 @@ func (m *Mismatch) Add(a, b []float32) {
 	}
 	m.AbsMean, m.K1, m.K3, m.Chi2 = m.abs/n, -m.sum/n, m.k3/n, m.squares/n-1
 	m.ESS = m.w * m.w / (n * m.w2)
+	if len(a) == 0 {
+		return
+	}
+	m.rows++
+	m.rowSquares += math.Exp(2 * clampLog(total))
+	m.pplA += math.Exp(-sumA / float64(len(a)))
+	m.pplB += math.Exp(-sumB / float64(len(a)))
+	m.Chi2Row, m.PPLA, m.PPLB = m.rowSquares/m.rows-1, m.pplA/m.rows, m.pplB/m.rows
 }

@@ -26,7 +26,7 @@ type Recipe struct {
 
 // Protocol is how policy and environment talk.
 type Protocol struct {
-	Name           string `yaml:"name" json:"name"`                       // parser: mm-deepresearch
+	Name           string `yaml:"name" json:"name"`                       // how turns are read: mm-deepresearch, search-r1, mmsearch-r1, vision-deepresearch, rag, direct
 	System         string `yaml:"system" json:"system"`                   // system message
 	UserPrefix     string `yaml:"user_prefix" json:"user_prefix"`         // before the question in the user message
 	ToolSchemas    bool   `yaml:"tool_schemas" json:"tool_schemas"`       // send the tools' JSON schemas for the chat template
@@ -35,6 +35,18 @@ type Protocol struct {
 	ResponseTokens int    `yaml:"response_tokens" json:"response_tokens"` // all tokens after the first prompt, observations included
 	TurnTokens     int    `yaml:"turn_tokens" json:"turn_tokens"`         // sampled tokens of one turn
 	ToolChars      int    `yaml:"tool_chars" json:"tool_chars"`           // observation text limit, cut in the middle
+
+	// What other systems than the first need; a recipe without them is as before.
+	SystemText        string  `yaml:"system_text,omitempty" json:"system_text,omitempty"`               // system message of a question without images; empty: System
+	Date              string  `yaml:"date,omitempty" json:"date,omitempty"`                             // told in the system message; a recipe's, not the clock's
+	ObservationTokens int     `yaml:"observation_tokens,omitempty" json:"observation_tokens,omitempty"` // observation limit in the model's tokens, cut at the end
+	AfterImage        string  `yaml:"after_image,omitempty" json:"after_image,omitempty"`               // mmsearch-r1, rag: stands behind an image search's result
+	AfterText         string  `yaml:"after_text,omitempty" json:"after_text,omitempty"`                 // likewise, of a text search
+	FinalAnswer       bool    `yaml:"final_answer,omitempty" json:"final_answer,omitempty"`             // with its last result the policy is told to answer now
+	FinalText         string  `yaml:"final_text,omitempty" json:"final_text,omitempty"`                 // in these words; empty: the protocol's
+	MaxBadTurns       int     `yaml:"max_bad_turns,omitempty" json:"max_bad_turns,omitempty"`           // so many turns in a row that ask for nothing that can be run end the trajectory; 0 = no limit
+	Repetition        float64 `yaml:"repetition,omitempty" json:"repetition,omitempty"`                 // a turn with a smaller share of different 30-character runs ends the trajectory; 0 = off
+	RepetitionWords   int     `yaml:"repetition_words,omitempty" json:"repetition_words,omitempty"`     // looked at only in turns of more words
 }
 
 // Tool is one tool of the policy.
@@ -46,6 +58,14 @@ type Tool struct {
 	Images       int     `yaml:"images" json:"images"`               // images returned to the policy
 	ImagePixels  int     `yaml:"image_pixels" json:"image_pixels"`   // area limit of a returned image
 	PassageChars int     `yaml:"passage_chars" json:"passage_chars"` // per passage, 0 = whole
+
+	Kind     string  `yaml:"kind,omitempty" json:"kind,omitempty"`           // what it does, when the name does not say: text_search, …
+	Format   string  `yaml:"format,omitempty" json:"format,omitempty"`       // how hits are written: doc (default), doc_tight, numbered, links
+	MaxCalls int     `yaml:"max_calls,omitempty" json:"max_calls,omitempty"` // in a trajectory; one more ends it. 0 = no limit
+	Scales   []int   `yaml:"scales,omitempty" json:"scales,omitempty"`       // crop_and_search: each box is also looked at with so many percent of its size; empty: 100
+	Enlarge  int     `yaml:"enlarge,omitempty" json:"enlarge,omitempty"`     // crop_and_search: factor on a crop's sides
+	Model    string  `yaml:"model,omitempty" json:"model,omitempty"`         // model_search, and the reader of pages: its model
+	Heat     float32 `yaml:"temperature,omitempty" json:"temperature,omitempty"`
 }
 
 // Retrieval is the client side of search.
@@ -133,29 +153,83 @@ type SFT struct {
 	PackTokens   int       `yaml:"pack_tokens" json:"pack_tokens"`   // tokens of one forward pass
 	OnlyCorrect  bool      `yaml:"only_correct" json:"only_correct"` // needs a judged dataset
 	FreezeVision bool      `yaml:"freeze_vision" json:"freeze_vision"`
-	SaveSteps    int       `yaml:"save_steps" json:"-"` // a resumable state every so many steps
+	LoRA         LoRA      `yaml:"lora,omitempty" json:"lora,omitzero"`
+	SaveSteps    int       `yaml:"save_steps" json:"-"`            // a resumable state every so many steps
+	KeepStates   int       `yaml:"keep_states,omitempty" json:"-"` // of these, how many stay; 0 = 1
 }
 
-// GRPO is the policy update from one judged rollout dataset.
+// GRPO is the policy update from one judged rollout dataset. What is left empty
+// means what it meant before it existed: those fields are not hashed then.
 type GRPO struct {
 	Optimizer    Optimizer `yaml:"optimizer" json:"optimizer"`
-	Advantage    string    `yaml:"advantage" json:"advantage"` // grpo (std-normalised), dr_grpo, rloo
+	Loss         string    `yaml:"loss,omitempty" json:"loss,omitempty"` // ppo (default), gspo, cispo, sapo
+	Advantage    string    `yaml:"advantage" json:"advantage"`           // grpo (std-normalised), dr_grpo, none, rloo, batch, max_rl
 	AdvantageEps float64   `yaml:"advantage_eps" json:"advantage_eps"`
 	ClipLow      float64   `yaml:"clip_low" json:"clip_low"`
 	ClipHigh     float64   `yaml:"clip_high" json:"clip_high"`
-	DualClip     float64   `yaml:"dual_clip" json:"dual_clip"`       // 0 = off
-	KL           float64   `yaml:"kl" json:"kl"`                     // coefficient of the k3 term against the reference
-	KLEstimator  string    `yaml:"kl_estimator" json:"kl_estimator"` // k1, k2, k3
+	DualClip     float64   `yaml:"dual_clip" json:"dual_clip"`                           // ppo; 0 = off
+	TauPositive  float64   `yaml:"tau_positive,omitempty" json:"tau_positive,omitempty"` // sapo; 0 = 1
+	TauNegative  float64   `yaml:"tau_negative,omitempty" json:"tau_negative,omitempty"` // sapo; 0 = 1.05
+	KL           float64   `yaml:"kl" json:"kl"`                                         // coefficient of the term against the reference
+	KLEstimator  string    `yaml:"kl_estimator" json:"kl_estimator"`                     // k1, k2, k3, k3+ (value of k3, gradient of k2)
+	KLImportance bool      `yaml:"kl_importance,omitempty" json:"kl_importance,omitempty"`
 	Entropy      float64   `yaml:"entropy" json:"entropy"`
-	Aggregation  string    `yaml:"aggregation" json:"aggregation"`   // token-mean, seq-mean-token-sum, seq-mean-token-mean
-	OldLogprobs  string    `yaml:"old_logprobs" json:"old_logprobs"` // bypass (as sampled), recompute (decoupled pass before the first update)
-	Updates      int       `yaml:"updates" json:"updates"`           // optimizer steps over the file
-	Passes       int       `yaml:"passes" json:"passes"`             // times every row is used
+	Aggregation  string    `yaml:"aggregation" json:"aggregation"`                     // token-mean, seq-mean-token-sum, seq-mean-token-mean, seq-mean-token-sum-norm
+	NormTokens   int       `yaml:"norm_tokens,omitempty" json:"norm_tokens,omitempty"` // the constant of seq-mean-token-sum-norm
+	OldLogprobs  string    `yaml:"old_logprobs" json:"old_logprobs"`                   // bypass (as sampled), recompute (decoupled pass before the first update), current
+	Updates      int       `yaml:"updates" json:"updates"`                             // optimizer steps over the file
+	Passes       int       `yaml:"passes" json:"passes"`                               // times every row is used
 	PackTokens   int       `yaml:"pack_tokens" json:"pack_tokens"`
-	Truncated    string    `yaml:"truncated" json:"truncated"` // policy for truncated rows: keep, drop
-	FreezeVision bool      `yaml:"freeze_vision" json:"freeze_vision"`
-	MaxMismatch  float64   `yaml:"max_mismatch" json:"max_mismatch"` // stop when mean |new-old log-prob| before the first update exceeds it
-	SaveSteps    int       `yaml:"save_steps" json:"-"`
+	Truncated    string    `yaml:"truncated" json:"truncated"`               // truncated rows: keep, mask (in the statistics only), drop
+	Failed       string    `yaml:"failed,omitempty" json:"failed,omitempty"` // failed rows: exclude (default), zero, drop_group
+	// ZeroVariance is what becomes of groups whose rewards are all equal: keep,
+	// drop, or (default) drop exactly when neither KL nor entropy acts on them.
+	ZeroVariance         string     `yaml:"zero_variance,omitempty" json:"zero_variance,omitempty"`
+	ZeroAdvInDenominator bool       `yaml:"zero_adv_in_denominator,omitempty" json:"zero_adv_in_denominator,omitempty"` // dropped ones still count in the divisor
+	Overlong             Overlong   `yaml:"overlong,omitempty" json:"overlong,omitzero"`
+	Correction           Correction `yaml:"correction,omitempty" json:"correction,omitzero"`
+	FreezeVision         bool       `yaml:"freeze_vision" json:"freeze_vision"`
+	LoRA                 LoRA       `yaml:"lora,omitempty" json:"lora,omitzero"`
+	MaxMismatch          float64    `yaml:"max_mismatch" json:"max_mismatch"` // stop when mean |new-old log-prob| before the first update exceeds it
+	SaveSteps            int        `yaml:"save_steps" json:"-"`
+	KeepStates           int        `yaml:"keep_states,omitempty" json:"-"`
+}
+
+// Overlong is DAPO's soft penalty: a row of more than MaxTokens-Buffer tokens
+// after the first prompt loses reward, linearly up to Penalty at MaxTokens.
+type Overlong struct {
+	MaxTokens int     `yaml:"max_tokens,omitempty" json:"max_tokens,omitempty"` // 0 = off
+	Buffer    int     `yaml:"buffer_tokens,omitempty" json:"buffer_tokens,omitempty"`
+	Penalty   float64 `yaml:"penalty,omitempty" json:"penalty,omitempty"` // 0 = 1
+}
+
+// Correction is how rows are weighed and rejected when the sampler's log-probs
+// differ from those recomputed here. It needs old_logprobs: recompute.
+type Correction struct {
+	Weights             string      `yaml:"weights,omitempty" json:"weights,omitempty"` // token, sequence (product), geometric (mean); empty = 1
+	Low                 float64     `yaml:"low,omitempty" json:"low,omitempty"`         // 0 = none
+	High                float64     `yaml:"high,omitempty" json:"high,omitempty"`
+	Outside             string      `yaml:"outside,omitempty" json:"outside,omitempty"` // clamp (default; truncated importance sampling), zero (IcePop)
+	Normalize           bool        `yaml:"normalize,omitempty" json:"normalize,omitempty"`
+	Reject              []Rejection `yaml:"reject,omitempty" json:"reject,omitempty"`
+	RejectInDenominator bool        `yaml:"reject_in_denominator,omitempty" json:"reject_in_denominator,omitempty"`
+}
+
+// Rejection takes tokens or rows out of the loss. By is token, seq-sum, seq-mean
+// or seq-max, a hyphen, and k1, k2 or k3. Of k1 the bounds are ratios, of the
+// others High bounds the divergence.
+type Rejection struct {
+	By   string  `yaml:"by" json:"by"`
+	Low  float64 `yaml:"low,omitempty" json:"low,omitempty"`
+	High float64 `yaml:"high" json:"high"`
+}
+
+// LoRA trains low-rank factors beside frozen weights (arXiv 2106.09685).
+type LoRA struct {
+	Rank    int      `yaml:"rank,omitempty" json:"rank,omitempty"`   // 0 = all weights are trained
+	Alpha   float64  `yaml:"alpha,omitempty" json:"alpha,omitempty"` // the factors' product is scaled by alpha/rank; 0 = rank
+	RSLoRA  bool     `yaml:"rslora,omitempty" json:"rslora,omitempty"`
+	Targets []string `yaml:"targets,omitempty" json:"targets,omitempty"` // last parts of module names; empty = all linear layers of the decoder
 }
 
 // Eval is how results are summarised.
