@@ -1,7 +1,6 @@
 package indexer_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -51,30 +50,7 @@ func rowsOf(t testing.TB, format string, files ...string) []corpus.Passage {
 func TestCranfield(t *testing.T) {
 	dir := shared(t, "cranfield")
 	docs := rowsOf(t, "cranfield", filepath.Join(dir, "cran.all.1400"))
-	f, err := corpus.FormatNamed("cranfield")
-	must(t, err)
-	in := corpus.Input{Files: []string{filepath.Join(dir, "cran.qry"), filepath.Join(dir, "cranqrel")}}
-	var ids, queries []string
-	for r, err := range f.Questions(in) {
-		must(t, err)
-		q, err := r.Load()
-		must(t, err)
-		ids, queries = append(ids, r.ID), append(queries, q.Text)
-	}
-	var tsv bytes.Buffer
-	must(t, f.Side["qrels.tsv"](in, &tsv, func(string, int64, error) {}))
-	gains := map[string]map[string]float64{}
-	for line := range strings.Lines(tsv.String()) {
-		var q, d string
-		var g float64
-		if _, err := fmt.Sscan(line, &q, &d, &g); err != nil {
-			continue // the heading
-		}
-		if gains[q] == nil {
-			gains[q] = map[string]float64{}
-		}
-		gains[q][d] = g
-	}
+	ids, queries, gains := cranfieldQueries(t, dir)
 	t.Logf("%d documents, %d queries, %d of them judged", len(docs), len(queries), len(gains))
 	const dim, want = 256, 0.44 // 0.426 with 128; tf-idf itself, without a projection, has about 0.48
 	start := time.Now()

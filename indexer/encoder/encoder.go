@@ -1,5 +1,6 @@
 // Package encoder turns texts into vectors with a BERT-architecture encoder from
-// a Hugging Face folder (E5, BGE, MiniLM, or one fitted by indexer/lexical): the
+// a Hugging Face folder (E5, multilingual E5, BGE, MiniLM, or one fitted by
+// indexer/lexical): the
 // prefix, the tokenizer and its length limit, the model, pooling, L2 norm. Texts
 // go in, float32 vectors come out with the space they live in, so that vectors
 // of different making are never compared.
@@ -26,7 +27,7 @@ const batchTokens = 8192
 type Encoder struct {
 	dir   string
 	model *bert.Encoder
-	words *token.WordPiece
+	words token.Marked
 	space vectors.Space
 }
 
@@ -66,7 +67,7 @@ func load(dir, digest string, s Settings) (*Encoder, error) {
 	if err != nil {
 		return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
 	}
-	w, err := token.LoadWordPiece(dir)
+	w, err := token.LoadMarked(dir)
 	if err != nil {
 		return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
 	}

@@ -25,11 +25,17 @@ type config struct {
 	PositionType string  `json:"position_embedding_type"`
 	Types        int     `json:"type_vocab_size"`
 	Eps          float32 `json:"layer_norm_eps"`
+	Pad          int     `json:"pad_token_id"`
 }
+
+// xlm says whether the model is of RoBERTa's kind. Its positions count from the
+// padding token's id + 1, and a padding token in the text has the position of its
+// id and is not counted.
+func (c *config) xlm() bool { return c.ModelType != "bert" }
 
 func readConfig(dir string) (config, error) {
 	path := filepath.Join(dir, "config.json")
-	c := config{Act: "gelu", PositionType: "absolute", Types: 2, Eps: 1e-12}
+	c := config{Act: "gelu", PositionType: "absolute", Types: 2, Eps: 1e-12, Pad: 1}
 	found, err := readJSON(path, &c)
 	switch {
 	case err != nil:
@@ -53,8 +59,10 @@ func readConfig(dir string) (config, error) {
 		}
 	}
 	switch {
-	case c.ModelType != "bert":
-		return bad("model_type is %q; only \"bert\" is known", c.ModelType)
+	case c.ModelType != "bert" && c.ModelType != "roberta" && c.ModelType != "xlm-roberta":
+		return bad("model_type is %q; bert, roberta and xlm-roberta are known", c.ModelType)
+	case c.xlm() && (c.Pad < 0 || c.Pad+1 >= c.Positions):
+		return bad("pad_token_id %d leaves no positions of %d", c.Pad, c.Positions)
 	case c.Hidden%c.Heads != 0:
 		return bad("hidden_size %d is not a multiple of num_attention_heads %d", c.Hidden, c.Heads)
 	case c.PositionType != "absolute":

@@ -1,5 +1,5 @@
-// Package bert runs BERT encoders (E5, MiniLM, BGE and the like): sequences of
-// token ids go in, one vector each comes out. The forward pass is that of
+// Package bert runs BERT and XLM-R encoders (E5, MiniLM, BGE and the like):
+// sequences of token ids go in, one vector each comes out. The forward pass is that of
 // "BERT: Pre-training of Deep Bidirectional Transformers" (Devlin et al., 2019)
 // as Hugging Face's BertModel computes it, in float32, followed by the pooling
 // that the model's folder asks for. It does not tokenise and does not train.
@@ -54,10 +54,14 @@ func (e *Encoder) Vocab() int { return e.config.Vocab }
 
 // MaxTokens is the longest sequence, with [CLS] and [SEP].
 func (e *Encoder) MaxTokens() int {
-	if e.pooling.max > 0 {
-		return min(e.pooling.max, e.config.Positions)
+	most := e.config.Positions
+	if e.config.xlm() {
+		most -= e.config.Pad + 1
 	}
-	return e.config.Positions
+	if e.pooling.max > 0 {
+		return min(e.pooling.max, most)
+	}
+	return most
 }
 
 // Encode returns the vectors of seqs, [len(seqs), Dim]. Each sequence carries its
@@ -119,9 +123,19 @@ func (e *Encoder) embed(s *space, seqs [][]int32) {
 	dim := e.config.Hidden
 	par.For(len(seqs), 8, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
+			at := 0
+			if e.config.xlm() {
+				at = e.config.Pad + 1
+			}
 			for p, id := range seqs[i] {
 				row := s.x[(s.starts[i]+p)*dim:][:dim]
-				vec.Add(row, e.words[int(id)*dim:][:dim], e.positions[p*dim:][:dim])
+				place := at
+				if e.config.xlm() && int(id) == e.config.Pad {
+					place = e.config.Pad
+				} else {
+					at++
+				}
+				vec.Add(row, e.words[int(id)*dim:][:dim], e.positions[place*dim:][:dim])
 				vec.LayerNorm(row, row, e.embedNorm.w, e.embedNorm.b, e.config.Eps)
 			}
 		}

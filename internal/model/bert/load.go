@@ -36,7 +36,7 @@ func Load(dir string) (*Encoder, error) {
 	defer m.Close()
 	e := &Encoder{config: c, pooling: p}
 	r := &reader{m: m, dir: dir}
-	for _, prefix := range []string{"", "bert.", "0.auto_model."} {
+	for _, prefix := range []string{"", "bert.", "roberta.", "0.auto_model."} {
 		if _, _, ok := m.Info(prefix + "embeddings.word_embeddings.weight"); ok {
 			r.prefix = prefix
 		}
