@@ -83,7 +83,7 @@ func figures(epochs []Epoch) ([]template.HTML, error) {
 	}
 	tools := map[string]bool{}
 	for i, e := range epochs {
-		labels[i] = fmt.Sprintf("epoch %d", e.N)
+		labels[i] = fmt.Sprint(e.N)
 		if e.Eval != nil {
 			for t := range e.Eval.ByTool {
 				tools[t] = true
@@ -101,20 +101,20 @@ func figures(epochs []Epoch) ([]template.HTML, error) {
 		curves  []curve
 	}
 	all := []figure{
-		{"Held-out accuracy", labels, true, []curve{
+		{"Accuracy by epoch", labels, true, []curve{
 			pick("accuracy", evaluated(func(e Epoch) float64 { return e.Eval.Accuracy.Mean })),
 			pick("95 % low", evaluated(func(e Epoch) float64 { return e.Eval.Accuracy.Low })),
 			pick("95 % high", evaluated(func(e Epoch) float64 { return e.Eval.Accuracy.High }))}},
-		{"Mean reward of training rollouts", labels, true, []curve{
+		{"Mean training reward by epoch", labels, false, []curve{
 			pick("reward", func(e Epoch) (float64, bool) { return e.Reward, e.Scored > 0 })}},
-		{"Samples that searched, by tool", labels, true, search},
-		{"Tokens sampled per trajectory", labels, false, []curve{
+		{"Share of samples that searched", labels, true, search},
+		{"Tokens per trajectory", labels, false, []curve{
 			pick("tokens", evaluated(func(e Epoch) float64 { return e.Eval.Tokens }))}},
 	}
 	for _, key := range []string{"kl", "entropy", "grad_norm", "clip_fraction"} {
 		steps, c := overUpdates(epochs, key)
 		if len(c.values) > 1 {
-			all = append(all, figure{"GRPO updates: " + key, steps, false, []curve{c}})
+			all = append(all, figure{"GRPO update: " + key, steps, false, []curve{c}})
 		}
 	}
 	var out []template.HTML

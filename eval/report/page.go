@@ -115,23 +115,26 @@ func isStage(dir string) bool {
 
 // The page's data.
 type pageView struct {
-	Title, Style string
-	Script       template.JS
-	Bench        string
-	First, Last  *eval.Metrics
-	Rewards      []Epoch
-	Figures      []template.HTML
-	Categories   []categoryRow
-	Epochs       []Epoch
-	Samples      []sampleView
-	Images       template.JS
+	Title       string
+	Style       template.CSS
+	Script      template.JS
+	Bench       string
+	First, Last *eval.Metrics
+	Rewards     []Epoch
+	Figures     []template.HTML
+	Categories  []categoryRow
+	Epochs      []Epoch
+	Samples     []sampleView
+	Images      template.JS
 }
 
 type categoryRow struct {
 	Name  string
 	N     int
-	Cells []string
+	Cells []categoryCell
 }
+
+type categoryCell struct{ Accuracy, Searched string }
 
 type sampleView struct {
 	ID, Question, Category, Text, Answer, Verdict, By, Reply, Status, Why string
@@ -162,7 +165,7 @@ func view(o Options, epochs []Epoch, store *corpus.ImageStore) (*pageView, error
 	if err != nil {
 		return nil, err
 	}
-	v := &pageView{Title: filepath.Base(filepath.Clean(o.Run)), Style: styleCSS, Script: template.JS(scriptJS), Bench: o.Bench, Figures: figs, Epochs: epochs}
+	v := &pageView{Title: filepath.Base(filepath.Clean(o.Run)), Style: template.CSS(styleCSS), Script: template.JS(scriptJS), Bench: o.Bench, Figures: figs, Epochs: epochs}
 	images := map[string]string{}
 	outcome := map[string][]bool{} // by trajectory id, over epochs
 	for _, e := range epochs {
@@ -236,9 +239,9 @@ func categories(epochs []Epoch) []categoryRow {
 			if e.Eval == nil {
 				continue
 			}
-			cell := "–"
+			cell := categoryCell{"–", ""}
 			if g, ok := e.Eval.ByCategory[name]; ok {
-				cell = fmt.Sprintf("%.1f %% (searched %.0f %%)", 100*g.Accuracy, 100*g.SearchRatio)
+				cell = categoryCell{fmt.Sprintf("%.1f %%", 100*g.Accuracy), fmt.Sprintf("searched %.0f %%", 100*g.SearchRatio)}
 			}
 			row.Cells = append(row.Cells, cell)
 		}
