@@ -17,7 +17,7 @@ var infoSeekFormat = Format{
 	Name: "infoseek", DataSource: "mmsearch_r1/infoseek", Split: "val",
 	Doc:       "InfoSeek JSON lines with answers of Wikidata: texts, numbers with their range, times; *_qtype and *_withkb complete the rows",
 	Fields:    "data_id, image_id, question, answer, answer_eval, data_split; question_type; entity_id, entity_text",
-	From:      "storage.googleapis.com/gresearch/open-vision-language/infoseek; images of OVEN (named <image_id>.jpg) under --image-root",
+	From:      "the JSON lines that github.com/edchengg/infoseek_eval names; images of OVEN (named <image_id>.jpg) under --image-root",
 	Files:     map[string][]string{Questions: {"infoseek_*.jsonl", "infoseek_*.jsonl.gz"}},
 	ImageDirs: []string{"images", "oven_images"},
 	Questions: func(in Input) iter.Seq2[Row[Sample], error] {

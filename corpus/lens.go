@@ -97,6 +97,7 @@ type lens struct {
 	unpacked *unpacked
 	example  string // a name in an archive, for messages
 	last     map[string]position
+	found    map[string]found // by cached path
 	entries  []LensEntry
 	report   LensReport
 }

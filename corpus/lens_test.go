@@ -183,7 +183,7 @@ func checkPublished(t *testing.T, out string) {
 	if !slices.Equal(ids, []string{"q2", "q1", "q4", "q5"}) {
 		t.Errorf("published in the order %v", ids)
 	}
-	if !strings.HasSuffix(lines[0], `}],"query":"kept","big":1.50}`) || !strings.Contains(lines[1], `{"cached_title":null,"cached_images_path":null}`) {
+	if !strings.HasSuffix(lines[0], `}], "query": "kept", "big": 1.50}`) || !strings.Contains(lines[1], `{"cached_title": null, "cached_images_path": null}`) {
 		t.Errorf("%s\n%s", lines[0], lines[1])
 	}
 }

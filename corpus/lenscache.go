@@ -24,10 +24,29 @@ type cacheEntry struct {
 	Path string
 	N    int64 // line, or place in the document
 	ID   string
-	Body record.Value // a struct; always with data_id and cached_data
+	Hits []cachedHit
 	Err  error
+	raw  []byte       // the entry's line, when nothing but paths need change in it; valid until the next entry
+	body record.Value // otherwise a struct with data_id and cached_data
 	// pictures are the images of hits that a pickle holds; nil, or one a hit.
 	pictures []*pickledImage
+}
+
+// cachedHit is one cached result. Its path stands in raw from from to to.
+type cachedHit struct {
+	Path     string
+	title    []byte // undecoded JSON, or
+	text     string // the title
+	from, to int
+}
+
+// Title decodes the hit's title.
+func (h *cachedHit) Title() (string, error) {
+	if h.title == nil {
+		return h.text, nil
+	}
+	t, _, err := record.UnquoteJSON(h.title)
+	return t, err
 }
 
 // readCaches goes through the entries of lens caches, file by file, in any of
@@ -50,15 +69,17 @@ func readCaches(files []string) iter.Seq2[cacheEntry, error] {
 				}
 				continue
 			}
+			var hits []cachedHit // one entry's at a time
 			for item, err := range record.Items(path, lensID, lensHits, lensTitle, "query", "public_url", "serpapi_image_len_response") {
 				if err != nil {
 					yield(cacheEntry{}, err)
 					return
 				}
-				e := cacheEntry{Path: path, N: item.N, ID: item.Key, Err: item.Err}
-				if e.Err == nil {
+				e := cacheEntry{Path: path, N: item.N, ID: item.Key, Err: item.Err, Hits: hits[:0]}
+				if e.Err == nil && !e.fast(item.Raw) {
 					e.parse(item.Raw)
 				}
+				hits = e.Hits
 				if !yield(e, nil) {
 					return
 				}
@@ -68,29 +89,29 @@ func readCaches(files []string) iter.Seq2[cacheEntry, error] {
 }
 
 func (e *cacheEntry) parse(raw []byte) {
-	if e.Body, e.Err = record.ParseJSON(raw); e.Err != nil {
+	if e.body, e.Err = record.ParseJSON(raw); e.Err != nil {
 		return
 	}
-	switch e.Body.Kind() {
+	switch e.body.Kind() {
 	case record.List:
-		e.Body = record.Value{}.With(lensID, record.TextOf(e.ID)).With(lensHits, e.Body)
+		e.body = record.Value{}.With(lensID, record.TextOf(e.ID)).With(lensHits, e.body)
 	case record.Struct:
-		if id := strings.TrimSpace(e.Body.Get(lensID).String()); id != "" {
+		if id := strings.TrimSpace(e.body.Get(lensID).String()); id != "" {
 			e.ID = id
 		} else if e.ID != "" {
-			e.Body = e.Body.With(lensID, record.TextOf(e.ID))
+			e.body = e.body.With(lensID, record.TextOf(e.ID))
 		}
 	default:
-		e.Err = fmt.Errorf("the entry is %s, not an object", e.Body.Kind())
+		e.Err = fmt.Errorf("the entry is %s, not an object", e.body.Kind())
 		return
 	}
 	if e.Err = checkID(e.ID); e.Err != nil {
 		return
 	}
-	hits := e.Body.Get(lensHits)
+	hits := e.body.Get(lensHits)
 	switch hits.Kind() {
 	case record.Null: // a search that found nothing
-		e.Body = e.Body.With(lensHits, record.ListOf(nil))
+		e.body = e.body.With(lensHits, record.ListOf(nil))
 	case record.List:
 		for i, h := range hits.Items() {
 			if h.Kind() != record.Struct {
@@ -103,16 +124,20 @@ func (e *cacheEntry) parse(raw []byte) {
 					return
 				}
 			}
+			e.Hits = append(e.Hits, cachedHit{Path: h.Get(lensImage).String(), text: h.Get(lensTitle).String()})
 		}
 	default:
 		e.Err = errors.New(lensHits + " is " + hits.Kind().String() + ", not a list")
 	}
 }
 
-// withImages returns the entry in the published form with the paths of its hits
-// replaced, "" becoming null. Everything else stays as it was.
-func (e *cacheEntry) withImages(paths []string) record.Value {
-	hits := append([]record.Value(nil), e.Body.Get(lensHits).Items()...)
+// appendWithImages appends the entry as a line in the published form with the
+// paths of its hits replaced, "" becoming null. Everything else stays as it was.
+func (e *cacheEntry) appendWithImages(dst []byte, paths []string) []byte {
+	if e.raw != nil {
+		return e.splice(dst, paths)
+	}
+	hits := append([]record.Value(nil), e.body.Get(lensHits).Items()...)
 	for i := range hits {
 		path := record.Value{}
 		if paths[i] != "" {
@@ -120,5 +145,5 @@ func (e *cacheEntry) withImages(paths []string) record.Value {
 		}
 		hits[i] = hits[i].With(lensImage, path)
 	}
-	return e.Body.With(lensHits, record.ListOf(hits))
+	return e.body.With(lensHits, record.ListOf(hits)).AppendJSON(dst)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"searchloop/corpus/record"
 	"searchloop/internal/fail"
 )
 
@@ -56,19 +55,19 @@ func (l *lens) resolve(ctx context.Context) error {
 		}
 		entry := LensEntry{DataID: e.ID}
 		var paths []string
-		for i, h := range e.Body.Get(lensHits).Items() {
+		for i, h := range e.Hits {
 			var pic *pickledImage
 			if e.pictures != nil {
 				pic = e.pictures[i]
 			}
-			hit, path, err := l.hit(e.ID, i, h, pic)
+			hit, path, err := l.hit(e.ID, i, &h, pic)
 			if err != nil {
 				return err
 			}
 			entry.Hits, paths = append(entry.Hits, hit), append(paths, path)
 		}
 		l.entries = append(l.entries, entry)
-		line = append(e.withImages(paths).AppendJSON(line[:0]), '\n')
+		line = append(e.appendWithImages(line[:0], paths), '\n')
 		if _, err := w.Write(line); err != nil {
 			return fail.Wrap(fail.Disk, "write", LensPublished, err)
 		}
@@ -87,9 +86,13 @@ func (l *lens) resolve(ctx context.Context) error {
 
 // hit resolves one cached result; path is the image's file, "" without one.
 // pic is the image itself, if the cache holds it.
-func (l *lens) hit(id string, i int, h record.Value, pic *pickledImage) (hit LensHit, path string, err error) {
+func (l *lens) hit(id string, i int, h *cachedHit, pic *pickledImage) (hit LensHit, path string, err error) {
 	l.report.Hits++
-	hit = LensHit{Title: h.Get(lensTitle).String(), Path: h.Get(lensImage).String()}
+	title, err := h.Title()
+	if err != nil {
+		return hit, "", fail.Wrap(fail.Bug, "lens", h.Path, err) // checked when the entry was read
+	}
+	hit = LensHit{Title: title, Path: h.Path}
 	var sha, reason string
 	switch {
 	case pic != nil:
@@ -101,7 +104,7 @@ func (l *lens) hit(id string, i int, h record.Value, pic *pickledImage) (hit Len
 		l.report.HitsOnWeb++
 		return hit, "", nil
 	default:
-		sha, reason, err = l.image(hit.Path)
+		return l.named(id, i, hit)
 	}
 	if err != nil {
 		return hit, "", err
@@ -112,11 +115,50 @@ func (l *lens) hit(id string, i int, h record.Value, pic *pickledImage) (hit Len
 	}
 	l.report.ImagesFound++
 	hit.ImageID = sha
-	if path, err = l.store.Path(sha); err != nil {
-		return hit, "", err
+	path, err = l.file(sha)
+	return hit, path, err
+}
+
+// found is what a cached path led to; path is the image's file.
+type found struct{ sha, path, how, reason string }
+
+// named resolves a hit by the name of its image. Many hits show one image: each
+// name is looked up once.
+func (l *lens) named(id string, i int, hit LensHit) (LensHit, string, error) {
+	f, known := l.found[hit.Path]
+	if !known {
+		var err error
+		if f.sha, f.how, f.reason, err = l.image(hit.Path); err != nil {
+			return hit, "", err
+		}
+		if f.sha != "" {
+			if f.path, err = l.file(f.sha); err != nil {
+				return hit, "", err
+			}
+		}
+		if l.found == nil {
+			l.found = map[string]found{}
+		}
+		l.found[hit.Path] = f
+	}
+	if f.sha == "" {
+		l.report.Missing = append(l.report.Missing, LensMiss{id, i, hit.Path, f.reason})
+		return hit, "", nil
+	}
+	l.report.FoundBy[f.how]++
+	l.report.ImagesFound++
+	hit.ImageID = f.sha
+	return hit, f.path, nil
+}
+
+// file is the absolute path of an image in the store.
+func (l *lens) file(sha string) (string, error) {
+	path, err := l.store.Path(sha)
+	if err != nil {
+		return "", err
 	}
 	rel, err := filepath.Rel(l.opt.Images, path)
-	return hit, filepath.Join(l.images, rel), fail.Wrap(fail.Bug, "lens", path, err)
+	return filepath.Join(l.images, rel), fail.Wrap(fail.Bug, "lens", path, err)
 }
 
 // webAddress says whether a cached path is an address, which is never fetched.
@@ -137,33 +179,29 @@ func (l *lens) pickled(pic *pickledImage) (sha, reason string, err error) {
 }
 
 // image finds what a cached path names, in the archives first.
-func (l *lens) image(cached string) (sha, reason string, err error) {
+func (l *lens) image(cached string) (sha, how, reason string, err error) {
 	f, how, ok := l.unpacked.find(cached)
 	if ok && f.SHA != "" {
-		l.report.FoundBy[how]++
-		return f.SHA, "", nil
+		return f.SHA, how, "", nil
 	}
 	for _, root := range l.opt.Roots {
 		data, found, err := readBelow(root, cached)
 		if err != nil {
-			return "", "", err
+			return "", "", "", err
 		}
 		if !found {
 			continue
 		}
 		if bad := CheckImage(data); bad != nil {
-			return "", bad.Error(), nil
+			return "", "", bad.Error(), nil
 		}
-		if sha, err = l.store.Put(data); err != nil {
-			return "", "", err
-		}
-		l.report.FoundBy["in a folder"]++
-		return sha, "", nil
+		sha, err = l.store.Put(data)
+		return sha, "in a folder", "", err
 	}
 	if ok {
-		return "", f.Reason, nil
+		return "", "", f.Reason, nil
 	}
-	return "", "no such file", nil
+	return "", "", "no such file", nil
 }
 
 // readBelow reads a file that a cached path names relative to root, or by its

@@ -15,7 +15,7 @@ var liveVQAFormat = Format{
 	Name:      "livevqa",
 	Doc:       "LiveVQA benchmark.json with its photographs in News_imgs: one question a row and level, options listed below it",
 	Fields:    "id, img_path, level1_qa, level2_qa {question, options, Ground_Truth, Ground_Truth_List}; source, time",
-	From:      "huggingface.co/datasets/ONE-Lab/LiveVQA or github.com/fumingyang2004/LIVEVQA: benchmark.json and the photographs",
+	From:      "github.com/fumingyang2004/LIVEVQA: benchmark.json and the photographs",
 	Split:     "test",
 	Files:     map[string][]string{Questions: {"*.json"}},
 	ImageDirs: []string{"News_imgs", "images"},

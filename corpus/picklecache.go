@@ -123,7 +123,10 @@ func (e *cacheEntry) unpickled(v any) {
 		}
 		hits[i] = record.Value{}.With(lensTitle, title).With(lensImage, path)
 	}
-	e.Body = record.Value{}.With(lensID, record.TextOf(e.ID)).With(lensHits, record.ListOf(hits))
+	for _, h := range hits {
+		e.Hits = append(e.Hits, cachedHit{Path: h.Get(lensImage).String(), text: h.Get(lensTitle).String()})
+	}
+	e.body = record.Value{}.With(lensID, record.TextOf(e.ID)).With(lensHits, record.ListOf(hits))
 }
 
 // png encodes the image without loss; equal pixels give equal bytes.

@@ -309,7 +309,9 @@ func (p *preparation[T, R]) run(ctx context.Context) error {
 	progress := p.r.Progress("rows", p.hi-p.lo)
 	defer progress.Done()
 	seen := newIDSet()
-	batch := make([]R, 0, 64)
+	pipe := newBehind(out)
+	defer pipe.end()
+	batch := pipe.batch()
 	at := int64(-1)
 	for row, err := range p.rows {
 		if err != nil {
@@ -340,11 +342,10 @@ func (p *preparation[T, R]) run(ctx context.Context) error {
 			continue
 		}
 		if batch = append(batch, made); len(batch) == cap(batch) {
-			if err := out.Write(batch...); err != nil {
+			if err := pipe.send(batch); err != nil {
 				return err
 			}
-			clear(batch)
-			batch = batch[:0]
+			batch = pipe.batch()
 		}
 		p.ok++
 		progress.Add(1, 0)
@@ -354,7 +355,10 @@ func (p *preparation[T, R]) run(ctx context.Context) error {
 		e.Hint = "is --format right? see prep --list"
 		return e
 	}
-	if err := out.Write(batch...); err != nil {
+	if err := pipe.send(batch); err != nil {
+		return err
+	}
+	if err := pipe.end(); err != nil {
 		return err
 	}
 	return out.Close()

@@ -49,6 +49,28 @@ func EachField(b []byte, field func(name, raw []byte) error) error {
 	return s.end()
 }
 
+// EachItem calls item for every item of the JSON list in b, undecoded, in order.
+// raw shares memory with b.
+func EachItem(b []byte, item func(raw []byte) error) error {
+	s := scanner{b: b}
+	s.space()
+	if s.peek() != '[' {
+		return s.fail("a list is expected")
+	}
+	err := s.array(0, func() error {
+		s.space()
+		from := s.i
+		if err := s.skip(1); err != nil {
+			return err
+		}
+		return item(s.b[from:s.i])
+	})
+	if err != nil {
+		return err
+	}
+	return s.end()
+}
+
 // UnquoteJSON decodes a JSON string as EachField gives it. ok is false when raw
 // is another kind of value.
 func UnquoteJSON(raw []byte) (text string, ok bool, err error) {
@@ -273,7 +295,7 @@ func (s *scanner) str() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if hasControl(raw) || !utf8.Valid(raw) {
+	if HasControl(raw) || !utf8.Valid(raw) {
 		s.i = start
 		return nil, s.fail("the string holds control characters or is not UTF-8")
 	}
@@ -288,8 +310,8 @@ func (s *scanner) str() ([]byte, error) {
 	return out, nil
 }
 
-// hasControl looks for bytes below 0x20, eight at a time.
-func hasControl(b []byte) bool {
+// HasControl looks for bytes below 0x20, eight at a time.
+func HasControl(b []byte) bool {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for len(b) >= 8 {
 		x := binary.LittleEndian.Uint64(b)
