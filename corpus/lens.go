@@ -36,8 +36,8 @@ const (
 // into the store, paths become image ids, titles stay. An image that is missing
 // or broken leaves its hit without one and is reported; none is ever invented.
 func Lens(ctx context.Context, r *job.Run, o LensOptions) error {
-	if len(o.Cache) == 0 || o.Out == "" {
-		return fail.New(fail.Usage, "lens", "", "--cache and --out are needed")
+	if o.Out == "" || len(o.Cache) == 0 && o.Questions == "" {
+		return fail.New(fail.Usage, "lens", "", "--out is needed, and --cache or --questions")
 	}
 	if o.Images == "" {
 		o.Images = filepath.Join(o.Out, "images")

@@ -5,7 +5,7 @@
 .PHONY: data lens embed index
 
 questions = data/questions/$(1)/manifest.json
-lensof    = $(if $(L_CACHE.$(1)),data/lens/$(1)/manifest.json)
+lensof    = data/lens/$(1)/manifest.json
 indices   = data/corpora/$(1)/text/index/manifest.json $(if $(I_IN.$(1)),data/corpora/$(1)/images/index/manifest.json)
 limit     = $(if $(LIMIT),--limit $(LIMIT))
 
@@ -18,7 +18,7 @@ data/questions/%/manifest.json: $$(Q_IN.$$*) | bin/.built
 	$(call known,Q_FORMAT,$*,question set)bin/prep --format $(Q_FORMAT.$*) --in $(Q_IN.$*) --out $(@D) $(Q_FLAGS.$*) $(JOBFLAGS)
 
 data/lens/%/manifest.json: data/questions/%/manifest.json $$(L_CACHE.$$*) $$(L_TAR.$$*) | bin/.built
-	bin/lens --cache $(L_CACHE.$*) --tar $(L_TAR.$*) --questions data/questions/$* --out $(@D) $(JOBFLAGS)
+	bin/lens $(addprefix --cache ,$(L_CACHE.$*)) $(addprefix --tar ,$(L_TAR.$*)) --questions data/questions/$* --out $(@D) $(JOBFLAGS)
 
 data/corpora/%/text/passages/manifest.json: $$(C_IN.$$*) | bin/.built
 	$(call known,C_FORMAT,$*,corpus)bin/prep --format $(C_FORMAT.$*) --in $(C_IN.$*) --out $(@D) $(JOBFLAGS)

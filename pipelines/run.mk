@@ -30,7 +30,7 @@ policydep  = $(if $(and $(POLICY),$(filter 0,$(1))),$(POLICY)/config.json,$(R)/e
 player     = $(if $(POLICY_URL),--policy-url $(POLICY_URL) $(if $(POLICY_MODEL),--policy-model $(POLICY_MODEL)),--policy $(call policydir,$(1)))
 playerdep  = $(if $(POLICY_URL),,$(call policydep,$(1)))
 # Questions, images, lens cache and indices of a set.
-playing    = --questions data/questions/$(1) $(if $(L_CACHE.$(1)),--lens data/lens/$(1)) --text-index data/corpora/$(CORPUS)/text/index $(if $(I_IN.$(CORPUS)),--image-index data/corpora/$(CORPUS)/images/index)
+playing    = --questions data/questions/$(1) --lens data/lens/$(1) --text-index data/corpora/$(CORPUS)/text/index $(if $(I_IN.$(CORPUS)),--image-index data/corpora/$(CORPUS)/images/index)
 playingdep = $(call questions,$(1)) $(call lensof,$(1)) $(call indices,$(CORPUS))
 judging    = $(if $(JUDGE_URL),--judge-url $(JUDGE_URL)) $(if $(JUDGE_MODEL),--judge-model $(JUDGE_MODEL))
 

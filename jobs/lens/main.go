@@ -11,7 +11,7 @@ import (
 
 type command struct {
 	job.Flags
-	Cache      []string `required:"" sep:"none" placeholder:"FILE" help:"Lens cache, JSON lines or JSON (repeatable; later ones win)."`
+	Cache      []string `sep:"none" placeholder:"FILE" help:"Lens cache, JSON lines or JSON (repeatable; later ones win). Without any the dataset is empty: every question is reported as without an entry."`
 	Tar        []string `sep:"none" placeholder:"FILE" help:"Archive of the images: .tar, .tar.gz, .tar.zst (repeatable)."`
 	ImageRoot  []string `sep:"none" placeholder:"DIR" help:"Folder in which images lie unpacked (repeatable)."`
 	Questions  string   `placeholder:"DIR" help:"Questions dataset, to report questions without an entry."`
