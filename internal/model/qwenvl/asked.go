@@ -10,7 +10,8 @@ import (
 type asked struct {
 	rows           []int32 // ascending, each once
 	at             *tensor.Ints
-	norm, q0, q    *tensor.Tensor
+	norm, q0       *tensor.Tensor
+	q              tensor.Rows
 	invQ, lse      *tensor.Tensor
 	cos, sin       *tensor.Tensor
 	feed           feedActs
@@ -28,8 +29,8 @@ func (p *Pass) ask(rows []int32) {
 	h, d, qd, kd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	s := &p.asked
 	*s = asked{
-		rows: append(p.ws.intSlice(n)[:0], rows...), norm: a.Floats(n * h), q0: a.Floats(n * qd), q: a.Floats(n * qd),
-		invQ: a.Floats(n * c.Heads), lse: a.Floats(n * c.Heads), cos: a.Floats(n * d / 2), sin: a.Floats(n * d / 2),
+		rows: append(p.ws.intSlice(n)[:0], rows...), norm: a.Floats(n * h), q0: a.Floats(n * qd),
+		lse: a.Floats(n * c.Heads), cos: a.Floats(n * d / 2), sin: a.Floats(n * d / 2),
 		feed: feedActs{x: a.Floats(n * h), att: a.Floats(n * qd)},
 	}
 	s.at = be.UploadInts(s.rows)
@@ -38,10 +39,10 @@ func (p *Pass) ask(rows []int32) {
 	be.Gather(s.sin, in.sin, s.at, d/2)
 	inv := a.Floats(n)
 	be.RMSNorm(s.norm, inv, s.feed.x, l.norm1.w, n, h, c.RMSEps)
-	be.Linear(s.q0, s.norm, l.q.w, nil, n, h, qd, false)
-	be.NormRope(s.q, s.invQ, packed(s.q0, qd), l.qNorm.w, s.cos, s.sin, n, c.Heads, d, c.RMSEps)
+	be.Linear(s.q0, s.norm, l.q.w, l.qB.w, n, h, qd, false)
+	s.q, s.invQ = m.turned(a, packed(s.q0, qd), l.qNorm, s.cos, s.sin, n, c.Heads)
 	_, _, v := parts(p.last.kv, 0, kd)
-	be.Attention(s.feed.att, s.lse, packed(s.q, qd), packed(p.last.k, kd), v, p.cu, s.at, m.textHeads())
+	be.Attention(s.feed.att, s.lse, s.q, p.last.k, v, p.cu, s.at, m.textHeads())
 	norm, act := a.Floats(n*h), a.Floats(n*c.Intermediate)
 	s.out = p.feed(l, &s.feed, n, norm, act)
 	if i := len(m.layers) - 1; p.vision != nil && i < len(p.vision.deep) {
@@ -65,7 +66,7 @@ func (p *Pass) askedBackward(dx, dout, ddeep *tensor.Tensor, g *grads) {
 	m, a, s := p.m, p.ws.arena, &p.asked
 	be, c, l := m.be, &m.cfg, &m.layers[len(m.layers)-1]
 	n, all := len(s.rows), p.in.rows
-	h, d, qd, kd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	h, qd, kd := c.Hidden, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	if ddeep != nil {
 		be.Zero(ddeep)
 		part := a.Floats(s.deepAt.Len() * h)
@@ -77,14 +78,15 @@ func (p *Pass) askedBackward(dx, dout, ddeep *tensor.Tensor, g *grads) {
 	p.feedBackward(l, &s.feed, n, dout, g)
 	_, dk0, dv := parts(dkv, 0, kd)
 	_, k0, v := parts(p.last.kv, 0, kd)
-	be.AttentionBackward(packed(dq, qd), packed(g.dk, kd), dv, part(g.datt, n*qd), s.feed.att, s.lse,
-		packed(s.q, qd), packed(p.last.k, kd), v, p.cu, s.at, m.textHeads())
-	be.NormRopeBackward(packed(dqRows, qd), l.qNorm.g, dq, packed(s.q0, qd), l.qNorm.w, s.invQ, s.cos, s.sin, n, c.Heads, d)
-	be.NormRopeBackward(dk0, l.kNorm.g, g.dk, k0, l.kNorm.w, p.last.invK, p.in.cos, p.in.sin, all, c.KVHeads, d)
+	dq0 := packed(dqRows, qd)
+	be.AttentionBackward(slope(l.qNorm, dq, qd, dq0), slope(l.kNorm, g.dk, kd, dk0), dv, part(g.datt, n*qd), s.feed.att, s.lse,
+		s.q, p.last.k, v, p.cu, s.at, m.textHeads())
+	m.turnedBackward(dq0, l.qNorm, dq, packed(s.q0, qd), s.invQ, s.cos, s.sin, n, c.Heads)
+	m.turnedBackward(dk0, l.kNorm, g.dk, k0, p.last.invK, p.in.cos, p.in.sin, all, c.KVHeads)
 	be.RMSNormAgain(g.norm, p.last.inv1, p.last.x, l.norm1.w, all, h)
-	be.LinearBackward(g.dnorm, l.kv.g, nil, dkv, g.norm, l.kv.w, all, h, 2*kd, false)
+	be.LinearBackward(g.dnorm, l.kv.g, l.kvB.g, dkv, g.norm, l.kv.w, all, h, 2*kd, false)
 	dnorm := part(g.norm, n*h)
-	be.LinearBackward(dnorm, l.q.g, nil, dqRows, s.norm, l.q.w, n, h, qd, false)
+	be.LinearBackward(dnorm, l.q.g, l.qB.g, dqRows, s.norm, l.q.w, n, h, qd, false)
 	be.ScatterAdd(g.dnorm, dnorm, s.at, h)
 	be.Zero(dx)
 	be.ScatterAdd(dx, dout, s.at, h)

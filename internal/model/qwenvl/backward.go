@@ -46,18 +46,17 @@ func (p *Pass) backward(dout *tensor.Tensor) {
 func (p *Pass) layerBackward(i int, dx *tensor.Tensor, g *grads) {
 	m, l, s := p.m, &p.m.layers[i], &p.layers[i]
 	be, c, n := m.be, &m.cfg, p.in.rows
-	h, d, qd, kd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	h, qd, kd := c.Hidden, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	p.feedBackward(l, &s.feed, n, dx, g)
 	_, _, v := parts(s.qkv, qd, kd)
-	_, _, dv := parts(g.dqkv, qd, kd)
-	be.AttentionBackward(packed(g.dq, qd), packed(g.dk, kd), dv, g.datt, s.feed.att, s.lse,
-		packed(s.q, qd), packed(s.k, kd), v, p.cu, nil, m.textHeads())
 	q0, k0, _ := parts(s.qkv, qd, kd)
-	dq0, dk0, _ := parts(g.dqkv, qd, kd)
-	be.NormRopeBackward(dq0, l.qNorm.g, g.dq, q0, l.qNorm.w, s.invQ, p.in.cos, p.in.sin, n, c.Heads, d)
-	be.NormRopeBackward(dk0, l.kNorm.g, g.dk, k0, l.kNorm.w, s.invK, p.in.cos, p.in.sin, n, c.KVHeads, d)
+	dq0, dk0, dv := parts(g.dqkv, qd, kd)
+	be.AttentionBackward(slope(l.qNorm, g.dq, qd, dq0), slope(l.kNorm, g.dk, kd, dk0), dv, g.datt, s.feed.att, s.lse,
+		s.q, s.k, v, p.cu, nil, m.textHeads())
+	m.turnedBackward(dq0, l.qNorm, g.dq, q0, s.invQ, p.in.cos, p.in.sin, n, c.Heads)
+	m.turnedBackward(dk0, l.kNorm, g.dk, k0, s.invK, p.in.cos, p.in.sin, n, c.KVHeads)
 	be.RMSNormAgain(g.norm, s.inv1, s.feed.x, l.norm1.w, n, h)
-	be.LinearBackward(g.dnorm, l.qkv.g, nil, g.dqkv, g.norm, l.qkv.w, n, h, qd+2*kd, false)
+	be.LinearBackward(g.dnorm, l.qkv.g, l.qkvB.g, g.dqkv, g.norm, l.qkv.w, n, h, qd+2*kd, false)
 	be.RMSNormBackward(dx, l.norm1.g, g.dnorm, s.feed.x, l.norm1.w, s.inv1, n, h)
 }
 

@@ -8,9 +8,20 @@ import (
 	"searchloop/internal/fail"
 )
 
+// Family is the kind of decoder layer.
+type Family string
+
+// Families. The zero value is Qwen3.
+const (
+	Qwen3 Family = ""      // norms on queries and keys, no biases
+	Qwen2 Family = "qwen2" // biases on queries, keys and values, no norms: Qwen2.5, Qwen2.5-VL
+	Llama Family = "llama" // neither: Llama, SmolLM2
+)
+
 // Config is what config.json says about the model. Fields that decide a shape
 // have no defaults: a file without them is refused.
 type Config struct {
+	Family                              Family
 	Vocab, Hidden, Intermediate, Layers int
 	Heads, KVHeads, HeadDim             int
 	MaxPositions                        int // a statement of the model's makers, not enforced
@@ -20,6 +31,7 @@ type Config struct {
 	// the sum is HeadDim/2. All zero means plain text positions.
 	MRopeSection [3]int
 	Tied         bool    // the output head is the embedding table
+	ShortNames   bool    // a vision model's weights are model.* and visual.*, not model.language_model.* and model.visual.*
 	DType        string  // of the weights that Init'ed models are saved with: F32 (default) or BF16
 	InitStd      float64 // standard deviation of Init; default 0.02
 
@@ -35,10 +47,19 @@ type Config struct {
 type VisionConfig struct {
 	Depth, Hidden, Intermediate, Heads, Channels int
 	Out                                          int   // width of what it hands to the decoder, the decoder's Hidden
-	PositionSide                                 int   // the learned position table is PositionSide × PositionSide
+	PositionSide                                 int   // the learned position table is PositionSide × PositionSide; 0 in Qwen2.5-VL, which has none
 	Deepstack                                    []int // block i's output is merged and added after decoder layer j, i = Deepstack[j]
 	RopeTheta                                    float64
+
+	// Of Qwen2.5-VL, where Window is set: blocks attend within windows of
+	// Window × Window tokens, but those of Full over the whole frame.
+	Window int
+	Full   []int
 }
+
+// windowed tells Qwen2.5-VL's tower (RMSNorm, SwiGLU, windows) from Qwen3-VL's
+// (LayerNorm, GELU, learned positions).
+func (v *VisionConfig) windowed() bool { return v.Window > 0 }
 
 // HasVision says whether the model reads images.
 func (c Config) HasVision() bool { return c.Vision.Depth > 0 }
@@ -77,6 +98,7 @@ type rawText struct {
 	Act          string   `json:"hidden_act"`
 	Eps          float32  `json:"rms_norm_eps"`
 	Bias         bool     `json:"attention_bias"`
+	MLPBias      bool     `json:"mlp_bias"`
 	Sliding      bool     `json:"use_sliding_window"`
 	InitStd      float64  `json:"initializer_range"`
 	Tied         *bool    `json:"tie_word_embeddings"`
@@ -101,6 +123,9 @@ type rawVision struct {
 	Intermediate  int      `json:"intermediate_size"`
 	Heads         int      `json:"num_heads"`
 	Channels      int      `json:"in_channels"`
+	OldChannels   int      `json:"in_chans"`
+	Window        int      `json:"window_size"` // pixels
+	Full          []int    `json:"fullatt_block_indexes"`
 	Act           string   `json:"hidden_act"`
 	Patch         int      `json:"patch_size"`
 	Merge         int      `json:"spatial_merge_size"`
@@ -137,9 +162,9 @@ func ParseConfig(data []byte) (Config, error) {
 		return bad("not a model configuration: %v", err)
 	}
 	switch raw.ModelType {
-	case "qwen3_vl", "qwen3":
+	case "qwen3_vl", "qwen3", "qwen2_5_vl", "qwen2", "llama":
 	default:
-		return bad("model_type %q is not supported (qwen3_vl and qwen3 are)", raw.ModelType)
+		return bad("model_type %q is not supported (qwen3_vl, qwen3, qwen2_5_vl, qwen2 and llama are)", raw.ModelType)
 	}
 	text := data
 	if raw.Text != nil {
@@ -155,8 +180,17 @@ func ParseConfig(data []byte) (Config, error) {
 		RMSEps: t.Eps, InitStd: t.InitStd, RopeTheta: t.Theta,
 		ImagePadID: -1, VideoPadID: -1, VisionStartID: -1, VisionEndID: -1,
 	}
+	switch raw.ModelType {
+	case "qwen2_5_vl", "qwen2":
+		c.Family = Qwen2
+	case "llama":
+		c.Family = Llama
+	}
 	if c.KVHeads == 0 {
 		c.KVHeads = c.Heads
+	}
+	if c.HeadDim == 0 && c.Family != Qwen3 && c.Heads > 0 && c.Hidden%c.Heads == 0 {
+		c.HeadDim = c.Hidden / c.Heads
 	}
 	for _, tied := range []*bool{t.Tied, raw.Tied} { // the outer one decides
 		if tied != nil {
@@ -166,8 +200,8 @@ func ParseConfig(data []byte) (Config, error) {
 	if t.Act != "silu" {
 		return bad("hidden_act %q is not supported", t.Act)
 	}
-	if t.Bias || t.Sliding {
-		return bad("attention_bias and use_sliding_window are not supported")
+	if t.Bias || t.Sliding || t.MLPBias {
+		return bad("attention_bias, mlp_bias and use_sliding_window are not supported")
 	}
 	rope := t.Parameters
 	if rope == nil {
@@ -182,8 +216,8 @@ func ParseConfig(data []byte) (Config, error) {
 				return bad("rope_type %q is not supported", typ)
 			}
 		}
-		if rope.Interleaved != nil && !*rope.Interleaved {
-			return bad("mrope_interleaved false is not supported")
+		if rope.Interleaved != nil && *rope.Interleaved != (c.Family == Qwen3) {
+			return bad("mrope_interleaved %v is not supported for %s", *rope.Interleaved, raw.ModelType)
 		}
 		if len(rope.Section) == 3 {
 			c.MRopeSection = [3]int(rope.Section)
@@ -197,7 +231,7 @@ func ParseConfig(data []byte) (Config, error) {
 	default:
 		c.DType = "F32"
 	}
-	if raw.ModelType == "qwen3_vl" {
+	if raw.ModelType == "qwen3_vl" || raw.ModelType == "qwen2_5_vl" {
 		if err := c.readVision(&raw); err != nil {
 			return Config{}, err
 		}
@@ -213,7 +247,11 @@ func (c *Config) readVision(raw *rawConfig) error {
 	if v == nil {
 		return fail.New(fail.BadInput, "", "", "vision_config is missing")
 	}
-	if v.Act != "" && v.Act != "gelu_pytorch_tanh" {
+	act := "gelu_pytorch_tanh"
+	if c.Family == Qwen2 {
+		act = "silu"
+	}
+	if v.Act != "" && v.Act != act {
 		return fail.New(fail.BadInput, "", "", "vision hidden_act %q is not supported", v.Act)
 	}
 	for _, id := range []struct {
@@ -230,6 +268,9 @@ func (c *Config) readVision(raw *rawConfig) error {
 		*id.to = *id.from
 	}
 	c.PatchSize, c.MergeSize, c.TemporalPatch = v.Patch, v.Merge, v.TemporalPatch
+	if c.Family == Qwen2 {
+		return c.readWindows(v)
+	}
 	side := 0
 	for side*side < v.Positions {
 		side++
@@ -240,6 +281,25 @@ func (c *Config) readVision(raw *rawConfig) error {
 	c.Vision = VisionConfig{
 		Depth: v.Depth, Hidden: v.Hidden, Intermediate: v.Intermediate, Heads: v.Heads, Channels: v.Channels,
 		Out: v.Out, PositionSide: side, Deepstack: v.Deepstack, RopeTheta: 10000,
+	}
+	if c.Vision.Channels == 0 {
+		c.Vision.Channels = 3
+	}
+	if v.Rope != nil && v.Rope.Theta > 0 {
+		c.Vision.RopeTheta = v.Rope.Theta
+	}
+	return nil
+}
+
+// readWindows is the rest of readVision for Qwen2.5-VL.
+func (c *Config) readWindows(v *rawVision) error {
+	token := v.Patch * v.Merge // pixels of a token's side
+	if token < 1 || v.Window < token || v.Window/token*token != v.Window {
+		return fail.New(fail.BadInput, "", "", "window_size %d is not a positive multiple of patch_size %d times spatial_merge_size %d", v.Window, v.Patch, v.Merge)
+	}
+	c.Vision = VisionConfig{
+		Depth: v.Depth, Hidden: v.Hidden, Intermediate: v.Intermediate, Heads: v.Heads, Channels: max(v.Channels, v.OldChannels),
+		Out: v.Out, RopeTheta: 10000, Window: v.Window / token, Full: v.Full,
 	}
 	if c.Vision.Channels == 0 {
 		c.Vision.Channels = 3
@@ -271,8 +331,14 @@ func (c *Config) check() error {
 		}{
 			{"vision hidden_size", v.Hidden}, {"vision intermediate_size", v.Intermediate}, {"num_heads", v.Heads},
 			{"in_channels", v.Channels}, {"patch_size", c.PatchSize}, {"spatial_merge_size", c.MergeSize},
-			{"temporal_patch_size", c.TemporalPatch}, {"num_position_embeddings", v.PositionSide}, {"depth", v.Depth},
+			{"temporal_patch_size", c.TemporalPatch}, {"depth", v.Depth},
 		}...)
+		if !v.windowed() {
+			sizes = append(sizes, struct {
+				name string
+				n    int
+			}{"num_position_embeddings", v.PositionSide})
+		}
 	}
 	for _, s := range sizes {
 		if s.n < 1 || s.n > maxDim {
@@ -307,6 +373,14 @@ func (c *Config) check() error {
 		return bad("%d deepstack indexes for %d layers", len(v.Deepstack), c.Layers)
 	case min(c.ImagePadID, c.VideoPadID, c.VisionStartID, c.VisionEndID) < 0 || int(c.ImagePadID) >= c.Vocab:
 		return bad("a special token of images is outside of the vocabulary")
+	}
+	if v.windowed() != (c.Family == Qwen2) || c.Family == Llama {
+		return bad("the vision tower is not that of the decoder's family")
+	}
+	for i, d := range v.Full {
+		if d < 0 || d >= v.Depth || (i > 0 && d <= v.Full[i-1]) {
+			return bad("fullatt_block_indexes %v are not ascending within depth %d", v.Full, v.Depth)
+		}
 	}
 	for i, d := range v.Deepstack {
 		if d < 0 || d >= v.Depth || (i > 0 && d <= v.Deepstack[i-1]) {

@@ -29,10 +29,14 @@ func hubConfig(c Config) []byte {
 		"initializer_range": c.InitStd, "use_cache": true, "dtype": dtype,
 		"rope_theta": c.RopeTheta, "rope_parameters": rope,
 	}
+	names := map[Family][2]string{Qwen3: {"qwen3", "Qwen3ForCausalLM"}, Qwen2: {"qwen2", "Qwen2ForCausalLM"}, Llama: {"llama", "LlamaForCausalLM"}}[c.Family]
+	if c.Family == Qwen2 {
+		delete(text, "attention_bias")
+	}
 	var out map[string]any
 	if !c.HasVision() {
-		text["model_type"] = "qwen3"
-		text["architectures"] = []string{"Qwen3ForCausalLM"}
+		text["model_type"] = names[0]
+		text["architectures"] = []string{names[1]}
 		text["tie_word_embeddings"] = c.Tied
 		text["use_sliding_window"] = false
 		out = text
@@ -40,6 +44,10 @@ func hubConfig(c Config) []byte {
 		v := c.Vision
 		section := map[string]any{"rope_type": "default", "mrope_interleaved": true, "mrope_section": c.MRopeSection}
 		rope["mrope_interleaved"], rope["mrope_section"] = true, c.MRopeSection
+		if c.Family == Qwen2 {
+			delete(section, "mrope_interleaved")
+			delete(rope, "mrope_interleaved")
+		}
 		text["model_type"] = "qwen3_vl_text"
 		text["rope_scaling"] = section
 		deepstack := v.Deepstack
@@ -61,6 +69,15 @@ func hubConfig(c Config) []byte {
 				"deepstack_visual_indexes": deepstack, "initializer_range": c.InitStd,
 			},
 		}
+	}
+	if v := c.Vision; v.windowed() {
+		text["model_type"] = "qwen2_5_vl_text"
+		out["model_type"], out["architectures"] = "qwen2_5_vl", []string{"Qwen2_5_VLForConditionalGeneration"}
+		tower := out["vision_config"].(map[string]any)
+		delete(tower, "num_position_embeddings")
+		delete(tower, "deepstack_visual_indexes")
+		tower["model_type"], tower["hidden_act"] = "qwen2_5_vl_vision", "silu"
+		tower["window_size"], tower["fullatt_block_indexes"] = v.Window*c.PatchSize*c.MergeSize, v.Full
 	}
 	data, err := json.MarshalIndent(out, "", "  ") // maps are written in the order of their keys
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package qwenvl is the dense Qwen3-VL model (Hugging Face's
-// Qwen3VLForConditionalGeneration) and, as its case without a vision tower, the
-// text model Qwen3 (Qwen3ForCausalLM): loading, saving, a training pass with a
-// hand-written gradient, and generation with a cache for many sequences at once.
+// Package qwenvl is the dense Qwen3-VL and Qwen2.5-VL (Hugging Face's
+// Qwen3VLForConditionalGeneration and Qwen2_5_VLForConditionalGeneration) and, as
+// their cases without a vision tower, Qwen3, Qwen2.5 and Llama decoders: loading,
+// saving, a training pass with a hand-written gradient, and generation with a
+// cache for many sequences at once.
 //
 // A folder in the Hugging Face layout or a Config and a seed go in. Training
 // takes packs of token ids, positions and image patches and gives log-probs of

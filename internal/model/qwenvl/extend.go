@@ -140,14 +140,25 @@ type step struct {
 
 func (m *Model) decodeLayer(i int, s *step, x *tensor.Tensor, in *input, runs []tensor.Run) {
 	be, c, l, n := m.be, &m.cfg, &m.layers[i], in.rows
-	h, d, qd, kd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	h, qd, kd := c.Hidden, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	be.RMSNorm(s.norm, s.inv, x, l.norm1.w, n, h, c.RMSEps)
-	be.Linear(s.qkv, s.norm, l.qkv.w, nil, n, h, qd+2*kd, false)
+	be.Linear(s.qkv, s.norm, l.qkv.w, l.qkvB.w, n, h, qd+2*kd, false)
 	q, k, v := parts(s.qkv, qd, kd)
-	be.NormRope(s.q, s.inv, q, l.qNorm.w, in.cos, in.sin, n, c.Heads, d, c.RMSEps)
-	be.NormRope(s.k, s.inv, k, l.kNorm.w, in.cos, in.sin, n, c.KVHeads, d, c.RMSEps)
-	be.CachedAttention(s.att, packed(s.q, qd), packed(s.k, kd), v, runs, i, m.textHeads())
+	q = m.turnedInto(s.q, s.inv, q, l.qNorm, in.cos, in.sin, n, c.Heads)
+	k = m.turnedInto(s.k, s.inv, k, l.kNorm, in.cos, in.sin, n, c.KVHeads)
+	be.CachedAttention(s.att, q, k, v, runs, i, m.textHeads())
 	m.decodeFeed(l, s, x, n)
+}
+
+// turnedInto is turned with the memory of a step.
+func (m *Model) turnedInto(y, inv *tensor.Tensor, x tensor.Rows, norm weight, cos, sin *tensor.Tensor, n, heads int) tensor.Rows {
+	d := m.cfg.HeadDim
+	if norm.n == 0 {
+		m.be.Rope(x, cos, sin, n, heads, d, false)
+		return x
+	}
+	m.be.NormRope(y, inv, x, norm.w, cos, sin, n, heads, d, m.cfg.RMSEps)
+	return packed(y, heads*d)
 }
 
 func (m *Model) decodeFeed(l *layer, s *step, x *tensor.Tensor, n int) {
@@ -166,21 +177,21 @@ func (m *Model) decodeLast(ws *workspace, s *step, x *tensor.Tensor, in *input, 
 	be, a, c, i, all, n := m.be, ws.arena, &m.cfg, len(m.layers)-1, in.rows, len(last)
 	h, d, qd, kd, l := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, &m.layers[len(m.layers)-1]
 	be.RMSNorm(s.norm, s.inv, x, l.norm1.w, all, h, c.RMSEps)
-	be.Linear(s.qkv, s.norm, l.kv.w, nil, all, h, 2*kd, false)
+	be.Linear(s.qkv, s.norm, l.kv.w, l.kvB.w, all, h, 2*kd, false)
 	_, k, v := parts(s.qkv, 0, kd)
-	be.NormRope(s.k, s.inv, k, l.kNorm.w, in.cos, in.sin, all, c.KVHeads, d, c.RMSEps)
+	k = m.turnedInto(s.k, s.inv, k, l.kNorm, in.cos, in.sin, all, c.KVHeads)
 	rows := be.UploadInts(last)
 	end, norm, cos, sin, q0 := a.Floats(n*h), a.Floats(n*h), a.Floats(n*d/2), a.Floats(n*d/2), a.Floats(n*qd)
 	be.Gather(end, x, rows, h)
 	be.Gather(norm, s.norm, rows, h)
 	be.Gather(cos, in.cos, rows, d/2)
 	be.Gather(sin, in.sin, rows, d/2)
-	be.Linear(q0, norm, l.q.w, nil, n, h, qd, false)
-	be.NormRope(s.q, s.inv, packed(q0, qd), l.qNorm.w, cos, sin, n, c.Heads, d, c.RMSEps)
+	be.Linear(q0, norm, l.q.w, l.qB.w, n, h, qd, false)
+	q := m.turnedInto(s.q, s.inv, packed(q0, qd), l.qNorm, cos, sin, n, c.Heads)
 	for r := range runs {
 		runs[r].AskRow, runs[r].Ask = r, 1
 	}
-	be.CachedAttention(s.att, packed(s.q, qd), packed(s.k, kd), v, runs, i, m.textHeads())
+	be.CachedAttention(s.att, q, k, v, runs, i, m.textHeads())
 	m.decodeFeed(l, s, end, n)
 	if i < len(deep) { // a run may end inside an image
 		for j, pad := range in.pads.Host() {

@@ -28,8 +28,9 @@ type Pass struct {
 // acts is what a layer keeps: its input, and the results its gradient cannot
 // cheaply recompute.
 type acts struct {
-	inv1, qkv, q, k, invQ, invK, lse *tensor.Tensor
-	feed                             feedActs
+	inv1, qkv, invQ, invK, lse *tensor.Tensor
+	q, k                       tensor.Rows // turned; inside qkv where there is no norm
+	feed                       feedActs
 }
 
 // feedActs is what the second part of a layer keeps, from attention's result on.
@@ -39,7 +40,8 @@ type feedActs struct {
 
 // lastActs is what the last layer keeps of all rows.
 type lastActs struct {
-	x, inv1, kv, k, invK *tensor.Tensor
+	x, inv1, kv, invK *tensor.Tensor
+	k                 tensor.Rows
 }
 
 func invSqrt(n int) float32 { return float32(1 / math.Sqrt(float64(n))) }
@@ -76,19 +78,18 @@ func (m *Model) Forward(b *Batch) (*Pass, error) {
 func (p *Pass) layer(i int, x, norm, act *tensor.Tensor) *tensor.Tensor {
 	m, l, s, a := p.m, &p.m.layers[i], &p.layers[i], p.ws.arena
 	be, c, n := m.be, &m.cfg, p.in.rows
-	h, d, qd, kd := c.Hidden, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	h, qd, kd := c.Hidden, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	wide := qd + 2*kd
 	*s = acts{
-		inv1: a.Floats(n), qkv: a.Floats(n * wide), q: a.Floats(n * qd), k: a.Floats(n * kd),
-		invQ: a.Floats(n * c.Heads), invK: a.Floats(n * c.KVHeads), lse: a.Floats(n * c.Heads),
+		inv1: a.Floats(n), qkv: a.Floats(n * wide), lse: a.Floats(n * c.Heads),
 		feed: feedActs{x: x, att: a.Floats(n * qd)},
 	}
 	be.RMSNorm(norm, s.inv1, x, l.norm1.w, n, h, c.RMSEps)
-	be.Linear(s.qkv, norm, l.qkv.w, nil, n, h, wide, false)
+	be.Linear(s.qkv, norm, l.qkv.w, l.qkvB.w, n, h, wide, false)
 	q, k, v := parts(s.qkv, qd, kd)
-	be.NormRope(s.q, s.invQ, q, l.qNorm.w, p.in.cos, p.in.sin, n, c.Heads, d, c.RMSEps)
-	be.NormRope(s.k, s.invK, k, l.kNorm.w, p.in.cos, p.in.sin, n, c.KVHeads, d, c.RMSEps)
-	be.Attention(s.feed.att, s.lse, packed(s.q, qd), packed(s.k, kd), v, p.cu, nil, m.textHeads())
+	s.q, s.invQ = m.turned(a, q, l.qNorm, p.in.cos, p.in.sin, n, c.Heads)
+	s.k, s.invK = m.turned(a, k, l.kNorm, p.in.cos, p.in.sin, n, c.KVHeads)
+	be.Attention(s.feed.att, s.lse, s.q, s.k, v, p.cu, nil, m.textHeads())
 	return p.feed(l, &s.feed, n, norm, act)
 }
 
@@ -115,11 +116,46 @@ func (p *Pass) lastKeys(x, norm *tensor.Tensor) {
 	be, c, n, l := m.be, &m.cfg, p.in.rows, &m.layers[len(m.layers)-1]
 	kd := c.KVHeads * c.HeadDim
 	s := &p.last
-	*s = lastActs{x: x, inv1: a.Floats(n), kv: a.Floats(n * 2 * kd), k: a.Floats(n * kd), invK: a.Floats(n * c.KVHeads)}
+	*s = lastActs{x: x, inv1: a.Floats(n), kv: a.Floats(n * 2 * kd)}
 	be.RMSNorm(norm, s.inv1, x, l.norm1.w, n, c.Hidden, c.RMSEps)
-	be.Linear(s.kv, norm, l.kv.w, nil, n, c.Hidden, 2*kd, false)
+	be.Linear(s.kv, norm, l.kv.w, l.kvB.w, n, c.Hidden, 2*kd, false)
 	_, k, _ := parts(s.kv, 0, kd)
-	be.NormRope(s.k, s.invK, k, l.kNorm.w, p.in.cos, p.in.sin, n, c.KVHeads, c.HeadDim, c.RMSEps)
+	s.k, s.invK = m.turned(a, k, l.kNorm, p.in.cos, p.in.sin, n, c.KVHeads)
+}
+
+// turned normalises the heads of x, in a family that does, and turns them by the
+// rows' angles: into memory of a then, otherwise in place. inv is what the norm
+// keeps for its gradient.
+func (m *Model) turned(a *tensor.Arena, x tensor.Rows, norm weight, cos, sin *tensor.Tensor, n, heads int) (y tensor.Rows, inv *tensor.Tensor) {
+	d := m.cfg.HeadDim
+	if norm.n == 0 {
+		m.be.Rope(x, cos, sin, n, heads, d, false)
+		return x, nil
+	}
+	t := a.Floats(n * heads * d)
+	inv = a.Floats(n * heads)
+	m.be.NormRope(t, inv, x, norm.w, cos, sin, n, heads, d, m.cfg.RMSEps)
+	return packed(t, heads*d), inv
+}
+
+// slope is where the gradient of turned heads goes: to memory of its own before
+// turnedBackward, or straight to dx where there is no norm.
+func slope(norm weight, t *tensor.Tensor, width int, dx tensor.Rows) tensor.Rows {
+	if norm.n == 0 {
+		return dx
+	}
+	return packed(t, width)
+}
+
+// turnedBackward sets dx's rows from the gradient of turned heads, which is in t,
+// or in dx already.
+func (m *Model) turnedBackward(dx tensor.Rows, norm weight, t *tensor.Tensor, x tensor.Rows, inv, cos, sin *tensor.Tensor, n, heads int) {
+	d := m.cfg.HeadDim
+	if norm.n == 0 {
+		m.be.Rope(dx, cos, sin, n, heads, d, true)
+		return
+	}
+	m.be.NormRopeBackward(dx, norm.g, t, x, norm.w, inv, cos, sin, n, heads, d)
 }
 
 // packed are rows without anything between them.

@@ -42,12 +42,22 @@ type golden struct {
 	VLLosses   []float64 `json:"vl_losses"`
 	TextLosses []float64 `json:"text_losses"`
 
+	// Of families.json.
+	Windows []struct {
+		Window, Patch int
+		Grids         [][3]int32
+		Index, Cu     []int32
+	}
+	Losses map[string][]float64
+
 	tensors *safetensors.Model
 }
 
-func loadGolden(t testing.TB) *golden {
+func loadGolden(t testing.TB) *golden { return loadGoldens(t, "golden") }
+
+func loadGoldens(t testing.TB, name string) *golden {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/golden.json")
+	raw, err := os.ReadFile("testdata/" + name + ".json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +65,7 @@ func loadGolden(t testing.TB) *golden {
 	if err := json.Unmarshal(raw, &g); err != nil {
 		t.Fatal(err)
 	}
-	if g.tensors, err = safetensors.OpenFile("testdata/golden.safetensors"); err != nil {
+	if g.tensors, err = safetensors.OpenFile("testdata/" + name + ".safetensors"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.tensors.Close() })
@@ -78,8 +88,13 @@ func (g *golden) tensor(t testing.TB, name string) []float32 {
 
 // of is the model folder of a case.
 func (c *goldenCase) folder() string {
-	if c.Name == "qwen3" {
+	switch {
+	case c.Name == "qwen3":
 		return "testdata/text"
+	case c.Name == "qwen2" || c.Name == "llama":
+		return "testdata/" + c.Name
+	case strings.HasPrefix(c.Name, "25"):
+		return "testdata/qwen25vl"
 	}
 	return "testdata/vl"
 }
@@ -179,7 +194,12 @@ func near(t *testing.T, what string, got, want []float32, tol float64) {
 }
 
 func TestGoldenLogitsAndLogProbs(t *testing.T) {
-	g := loadGolden(t)
+	for _, name := range []string{"golden", "families"} {
+		goldenLogits(t, loadGoldens(t, name))
+	}
+}
+
+func goldenLogits(t *testing.T, g *golden) {
 	for _, c := range g.Cases {
 		t.Run(c.Name, func(t *testing.T) {
 			m := mustLoad(t, c.folder())
@@ -201,7 +221,12 @@ func TestGoldenLogitsAndLogProbs(t *testing.T) {
 }
 
 func TestGoldenGradients(t *testing.T) {
-	g := loadGolden(t)
+	for _, name := range []string{"golden", "families"} {
+		goldenGradients(t, loadGoldens(t, name))
+	}
+}
+
+func goldenGradients(t *testing.T, g *golden) {
 	for _, c := range g.Cases {
 		t.Run(c.Name, func(t *testing.T) {
 			m := mustLoad(t, c.folder())
@@ -211,7 +236,7 @@ func TestGoldenGradients(t *testing.T) {
 			p.Backward(c.Rows, c.Targets, g.Temperature, c.A, c.B)
 			p.Release()
 			for _, q := range m.Params() {
-				name := c.Name + ".grad." + q.Name
+				name := c.Name + ".grad." + longName(m, q.Name)
 				if _, _, ok := g.tensors.Info(name); !ok {
 					for i, x := range q.G.Host() {
 						if x != 0 {
@@ -228,6 +253,17 @@ func TestGoldenGradients(t *testing.T) {
 			}
 		})
 	}
+}
+
+// longName is a parameter's name in transformers, which saves it by another.
+func longName(m *Model, name string) string {
+	if rest, ok := strings.CutPrefix(name, "visual."); ok {
+		return "model.visual." + rest
+	}
+	if rest, ok := strings.CutPrefix(name, "model."); ok && m.cfg.ShortNames {
+		return "model.language_model." + rest
+	}
+	return name
 }
 
 // relative is |got - want| / |want|, or |got| where nothing is wanted.
@@ -275,10 +311,17 @@ func (o *adam) update(g *golden, params []*Param) {
 
 func TestGoldenTenSteps(t *testing.T) {
 	g := loadGolden(t)
-	for _, s := range []struct {
-		dir  string
-		want []float64
-	}{{"testdata/vl", g.VLLosses}, {"testdata/text", g.TextLosses}} {
+	g.Losses = map[string][]float64{"vl": g.VLLosses, "text": g.TextLosses}
+	goldenSteps(t, g)
+	goldenSteps(t, loadGoldens(t, "families"))
+}
+
+func goldenSteps(t *testing.T, g *golden) {
+	for name, want := range g.Losses {
+		s := struct {
+			dir  string
+			want []float64
+		}{"testdata/" + name, want}
 		m := mustLoad(t, s.dir)
 		var cases []goldenCase
 		for _, c := range g.Cases {

@@ -33,6 +33,9 @@ func Load(dir string) (*Model, error) {
 		return nil, fail.Wrap(fail.BadInput, op, dir, err)
 	}
 	defer files.Close()
+	if cfg.HasVision() {
+		_, _, cfg.ShortNames = files.Info("visual.patch_embed.proj.weight")
+	}
 	src := source{config: raw, meta: maps.Clone(files.Metadata())}
 	if err := src.readIndex(dir); err != nil {
 		return nil, fail.Wrap(fail.BadInput, op, dir, err)

@@ -34,8 +34,11 @@ type layer struct {
 	norm1, norm2, qNorm, kNorm weight
 	qkv, o, gateUp, down       weight
 	q, kv                      weight // the two parts of qkv
+	qkvB, qB, kvB              weight // biases; none but in Qwen2's family
 }
 
+// block of the vision tower. In Qwen2.5-VL's the norms have no biases and fc1 is
+// gate and up together.
 type block struct {
 	norm1W, norm1B, norm2W, norm2B weight
 	qkvW, qkvB, projW, projB       weight
@@ -125,7 +128,7 @@ func plan(cfg Config) *Model {
 	m := &Model{cfg: cfg, be: tensor.CPU}
 	b := &builder{m: m}
 	prefix, head := "model.", "lm_head.weight"
-	if cfg.HasVision() {
+	if cfg.HasVision() && !cfg.ShortNames {
 		prefix = "model.language_model."
 	}
 	h, d := cfg.Hidden, cfg.HeadDim
@@ -137,8 +140,15 @@ func plan(cfg Config) *Model {
 		l.q = b.add(p+"self_attn.q_proj.weight", cfg.Heads*d, h)
 		l.kv = join(b.add(p+"self_attn.k_proj.weight", cfg.KVHeads*d, h), b.add(p+"self_attn.v_proj.weight", cfg.KVHeads*d, h))
 		l.qkv = join(l.q, l.kv)
-		l.qNorm = b.add(p+"self_attn.q_norm.weight", d)
-		l.kNorm = b.add(p+"self_attn.k_norm.weight", d)
+		switch cfg.Family {
+		case Qwen3:
+			l.qNorm = b.add(p+"self_attn.q_norm.weight", d)
+			l.kNorm = b.add(p+"self_attn.k_norm.weight", d)
+		case Qwen2:
+			l.qB = b.add(p+"self_attn.q_proj.bias", cfg.Heads*d)
+			l.kvB = join(b.add(p+"self_attn.k_proj.bias", cfg.KVHeads*d), b.add(p+"self_attn.v_proj.bias", cfg.KVHeads*d))
+			l.qkvB = join(l.qB, l.kvB)
+		}
 		l.o = b.add(p+"self_attn.o_proj.weight", h, cfg.Heads*d)
 		l.norm2 = b.add(p+"post_attention_layernorm.weight", h)
 		l.gateUp = join(b.add(p+"mlp.gate_proj.weight", cfg.Intermediate, h),
@@ -181,7 +191,10 @@ func build(cfg Config) *Model {
 
 func buildTower(b *builder, cfg *Config) *tower {
 	v, t := &cfg.Vision, &tower{}
-	const p = "model.visual."
+	p := "model.visual."
+	if cfg.ShortNames {
+		p = "visual."
+	}
 	d := v.Hidden
 	linear := func(name string, out, in int) (weight, weight) {
 		return b.add(name+".weight", out, in), b.add(name+".bias", out)
@@ -199,6 +212,9 @@ func buildTower(b *builder, cfg *Config) *tower {
 		m.fc1W, m.fc1B = linear(name+".linear_fc1", wide, wide)
 		m.fc2W, m.fc2B = linear(name+".linear_fc2", v.Out, wide)
 		return m
+	}
+	if v.windowed() {
+		return buildWindowed(b, cfg, p, linear)
 	}
 	t.patchW = b.add(p+"patch_embed.proj.weight", d, v.Channels, cfg.TemporalPatch, cfg.PatchSize, cfg.PatchSize)
 	t.patchB = b.add(p+"patch_embed.proj.bias", d)
@@ -220,14 +236,41 @@ func buildTower(b *builder, cfg *Config) *tower {
 	return t
 }
 
+// buildWindowed is Qwen2.5-VL's tower.
+func buildWindowed(b *builder, cfg *Config, p string, linear func(name string, out, in int) (weight, weight)) *tower {
+	v, t := &cfg.Vision, &tower{}
+	d, mid, wide := v.Hidden, v.Intermediate, v.Hidden*cfg.mergeUnit()
+	t.patchW = b.add(p+"patch_embed.proj.weight", d, v.Channels, cfg.TemporalPatch, cfg.PatchSize, cfg.PatchSize)
+	t.blocks = make([]block, v.Depth)
+	for i := range t.blocks {
+		q, k := fmt.Sprintf("%sblocks.%d.", p, i), &t.blocks[i]
+		k.norm1W = b.add(q+"norm1.weight", d)
+		k.qkvW, k.qkvB = linear(q+"attn.qkv", 3*d, d)
+		k.projW, k.projB = linear(q+"attn.proj", d, d)
+		k.norm2W = b.add(q+"norm2.weight", d)
+		k.fc1W = join(b.add(q+"mlp.gate_proj.weight", mid, d), b.add(q+"mlp.up_proj.weight", mid, d))
+		k.fc1B = join(b.add(q+"mlp.gate_proj.bias", mid), b.add(q+"mlp.up_proj.bias", mid))
+		k.fc2W, k.fc2B = linear(q+"mlp.down_proj", d, mid)
+	}
+	t.merger.normW = b.add(p+"merger.ln_q.weight", d)
+	t.merger.fc1W, t.merger.fc1B = linear(p+"merger.mlp.0", wide, wide)
+	t.merger.fc2W, t.merger.fc2B = linear(p+"merger.mlp.2", v.Out, wide)
+	return t
+}
+
 // eachWeight visits the weights the layers hold.
-func (m *Model) eachWeight(f func(*weight)) {
+func (m *Model) eachWeight(each func(*weight)) {
+	f := func(w *weight) {
+		if w.n > 0 {
+			each(w)
+		}
+	}
 	f(&m.embed)
 	f(&m.norm)
 	f(&m.head)
 	for i := range m.layers {
 		l := &m.layers[i]
-		for _, w := range []*weight{&l.norm1, &l.norm2, &l.qNorm, &l.kNorm, &l.qkv, &l.q, &l.kv, &l.o, &l.gateUp, &l.down} {
+		for _, w := range []*weight{&l.norm1, &l.norm2, &l.qNorm, &l.kNorm, &l.qkv, &l.q, &l.kv, &l.qkvB, &l.qB, &l.kvB, &l.o, &l.gateUp, &l.down} {
 			f(w)
 		}
 	}
@@ -253,7 +296,9 @@ func (m *Model) eachVisionWeight(f func(*weight)) {
 		all = append(all, &g.normW, &g.normB, &g.fc1W, &g.fc1B, &g.fc2W, &g.fc2B)
 	}
 	for _, w := range all {
-		f(w)
+		if w.n > 0 {
+			f(w)
+		}
 	}
 }
 

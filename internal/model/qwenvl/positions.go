@@ -64,9 +64,18 @@ func (c *Config) tokenGrid(g [3]int32) (t, h, w int, err error) {
 }
 
 // axes says which of the three positions turns each frequency: height at 1, 4,
-// 7, …, width at 2, 5, 8, …, as many as the section says, time at the others.
+// 7, …, width at 2, 5, 8, …, as many as the section says, time at the others. In
+// Qwen2.5-VL they follow each other in three chunks.
 func (c *Config) axes() []uint8 {
 	axis := make([]uint8, c.HeadDim/2)
+	if s := c.MRopeSection; c.Family == Qwen2 && s != [3]int{} {
+		for j := s[0]; j < len(axis); j++ {
+			if axis[j] = 1; j >= s[0]+s[1] {
+				axis[j] = 2
+			}
+		}
+		return axis
+	}
 	for a := 1; a <= 2; a++ {
 		for j := a; j < min(3*c.MRopeSection[a], len(axis)); j += 3 {
 			axis[j] = uint8(a)

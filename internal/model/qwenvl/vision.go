@@ -15,6 +15,8 @@ type visionPass struct {
 	weights  *tensor.Tensor
 	cos, sin *tensor.Tensor
 	cu       *tensor.Ints
+	windows  *tensor.Ints // Qwen2.5-VL: cumulative lengths of the windows
+	order    *tensor.Ints // Qwen2.5-VL: where each merged token belongs
 	blocks   []blockActs
 	last     *tensor.Tensor // after the last block
 	merged   mergeActs
@@ -45,6 +47,10 @@ func (m *Model) seeImages(ws *workspace, images []Image) *visionPass {
 	p := &visionPass{m: m, ws: ws, rows: rows, blocks: make([]blockActs, v.Depth)}
 	d, half := v.Hidden, v.Hidden/v.Heads/2
 	p.patches = a.Floats(rows * m.cfg.PatchDim())
+	if v.windowed() {
+		m.seeWindows(p, images)
+		return p
+	}
 	pos, taps, cu := ws.intSlice(2*rows), ws.intSlice(4*rows), ws.intSlice(frames + 1)[:1]
 	weights := make([]float32, 4*rows)
 	cu[0] = 0
@@ -92,10 +98,7 @@ func (m *Model) seeImages(ws *workspace, images []Image) *visionPass {
 func (m *Model) placePatches(grid [3]int32, row, col, taps []int32, weights []float32) {
 	h, w, merge, side := int(grid[1]), int(grid[2]), m.cfg.MergeSize, m.cfg.Vision.PositionSide
 	for i := range row {
-		in := i % (h * w)
-		c, r := in%merge, in/merge%merge
-		block := in / (merge * merge)
-		r, c = r+block/(w/merge)*merge, c+block%(w/merge)*merge
+		r, c := placeOf(i, h, w, merge)
 		row[i], col[i] = int32(r), int32(c)
 		r0, r1, wr := tap(r, h, side)
 		c0, c1, wc := tap(c, w, side)
@@ -103,6 +106,14 @@ func (m *Model) placePatches(grid [3]int32, row, col, taps []int32, weights []fl
 		t[0], t[1], t[2], t[3] = r0*int32(side)+c0, r0*int32(side)+c1, r1*int32(side)+c0, r1*int32(side)+c1
 		u[0], u[1], u[2], u[3] = (1-wr)*(1-wc), (1-wr)*wc, wr*(1-wc), wr*wc
 	}
+}
+
+// placeOf is row and column of patch i of an image in merge-block order.
+func placeOf(i, h, w, merge int) (row, col int) {
+	in := i % (h * w)
+	c, r := in%merge, in/merge%merge
+	block := in / (merge * merge)
+	return r + block/(w/merge)*merge, c + block%(w/merge)*merge
 }
 
 // tap is where i of n falls on an axis of side entries: two neighbours and the
@@ -119,22 +130,26 @@ func (p *visionPass) block(i int, x, scratch *tensor.Tensor) *tensor.Tensor {
 	d := v.Hidden
 	*s = blockActs{
 		x: x, stat1: a.Floats(2 * n), qkv: a.Floats(3 * n * d), att: a.Floats(n * d), lse: a.Floats(n * v.Heads),
-		mid: a.Floats(n * d), stat2: a.Floats(2 * n), fc1: a.Floats(n * v.Intermediate),
+		mid: a.Floats(n * d), stat2: a.Floats(2 * n), fc1: a.Floats(n * p.fcWidth()),
 	}
 	norm := a.View(scratch, 0, n*d)
-	be.LayerNorm(norm, s.stat1, x, k.norm1W.w, k.norm1B.w, n, d, layerNormEps)
+	p.norm(norm, s.stat1, x, k.norm1W, k.norm1B, n, d)
 	be.Linear(s.qkv, norm, k.qkvW.w, k.qkvB.w, n, d, 3*d, false)
 	q, kk, vv := p.split(s.qkv)
 	heads := m.visionHeads()
 	be.Rope(q, p.cos, p.sin, n, v.Heads, heads.Dim, false)
 	be.Rope(kk, p.cos, p.sin, n, v.Heads, heads.Dim, false)
-	be.Attention(s.att, s.lse, q, kk, vv, p.cu, nil, heads)
+	be.Attention(s.att, s.lse, q, kk, vv, p.bounds(i), nil, heads)
 	be.Copy(s.mid, x)
 	be.Linear(s.mid, s.att, k.projW.w, k.projB.w, n, d, d, true)
-	be.LayerNorm(norm, s.stat2, s.mid, k.norm2W.w, k.norm2B.w, n, d, layerNormEps)
-	be.Linear(s.fc1, norm, k.fc1W.w, k.fc1B.w, n, d, v.Intermediate, false)
+	p.norm(norm, s.stat2, s.mid, k.norm2W, k.norm2B, n, d)
+	be.Linear(s.fc1, norm, k.fc1W.w, k.fc1B.w, n, d, p.fcWidth(), false)
 	act := a.View(scratch, 0, n*v.Intermediate)
-	be.GELU(act, s.fc1, n, v.Intermediate, true)
+	if v.windowed() {
+		be.SwiGLU(act, s.fc1, n, v.Intermediate)
+	} else {
+		be.GELU(act, s.fc1, n, v.Intermediate, true)
+	}
 	out := a.Floats(n * d)
 	be.Copy(out, s.mid)
 	be.Linear(out, act, k.fc2W.w, k.fc2B.w, n, v.Intermediate, d, true)
@@ -163,7 +178,7 @@ func (p *visionPass) merge(g *merger, s *mergeActs) *tensor.Tensor {
 	y := a.Floats(tokens * out)
 	mark := a.Mark()
 	norm := a.Floats(rows * dim)
-	be.LayerNorm(norm, s.stat, s.x, g.normW.w, g.normB.w, rows, dim, layerNormEps)
+	p.norm(norm, s.stat, s.x, g.normW, g.normB, rows, dim)
 	be.Linear(s.fc1, norm, g.fc1W.w, g.fc1B.w, tokens, wide, wide, false)
 	be.GELU(norm, s.fc1, tokens, wide, false)
 	be.Linear(y, norm, g.fc2W.w, g.fc2B.w, tokens, wide, out, false)

@@ -200,4 +200,5 @@ def main():
             print(os.path.join(root, f), os.path.getsize(os.path.join(root, f)))
 
 
-main()
+if __name__ == "__main__":
+    main()
