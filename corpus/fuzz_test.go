@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"searchloop/corpus/record"
@@ -140,23 +139,6 @@ func FuzzLensCache(f *testing.F) {
 		w, _ := record.ParseJSON(y)
 		if !bytes.Equal(v.AppendJSON(nil), w.AppendJSON(nil)) && !bytes.Contains(line, []byte("cached_images_path\",")) && bytes.Count(line, []byte(lensHits)) == 1 {
 			t.Fatalf("%q became\n%q, slowly\n%q", line, x, y)
-		}
-	})
-}
-
-func FuzzCandidates(f *testing.F) {
-	for _, s := range []string{`['a' "b"]`, `array(['x', 'y'], dtype=object)`, `["j", 1, null]`, `('t',)`, "None", `[np.str_('z')]`} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		list, err := ParseCandidates(record.TextOf(s))
-		if err != nil {
-			return
-		}
-		// What is written is read back the same.
-		again, err := ParseCandidates(record.TextOf(candidatesJSON(list)))
-		if err != nil || !slices.Equal(list, again) {
-			t.Fatalf("%q: %q, again %q, %v", s, list, again, err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package corpus
 
 import (
+	"path/filepath"
 	"slices"
 
 	"searchloop/internal/fail"
@@ -67,10 +68,15 @@ func (l *lens) compare() error {
 // bound compares the missing images with what may be missing.
 func (l *lens) bound() error {
 	named := l.report.ImagesFound + int64(len(l.report.Missing))
-	if float64(len(l.report.Missing)) <= l.opt.MaxMissing*float64(named) {
+	if len(l.report.Missing) == 0 {
 		return nil
 	}
 	miss := l.report.Missing[0]
+	if float64(len(l.report.Missing)) <= l.opt.MaxMissing*float64(named) {
+		l.r.Log.Warn("images are missing; their hits have none", "missing", len(l.report.Missing), "of", named,
+			"first", miss.DataID+": "+miss.Path, "because", miss.Reason, "see", filepath.Join(l.opt.Out, LensReportOf))
+		return nil
+	}
 	e := fail.New(fail.Bound, "lens", l.opt.Out, "%d of %d images are missing; the first: %s (%s)", len(l.report.Missing), named, miss.Path, miss.Reason)
 	e.Sample = miss.DataID
 	e.Hint = "the dataset is complete without them; --max-missing moves the bound"

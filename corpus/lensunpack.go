@@ -93,7 +93,11 @@ func (u *unpacker) archive(ctx context.Context, i int, path string) error {
 	case failed != nil:
 		return failed
 	case err != nil:
-		return fail.WithHint(fail.Wrap(fail.BadInput, "unpack", path, err), "the images that came before are kept; fetch the archive again and run again")
+		err = fail.Wrap(fail.BadInput, "unpack", path, err)
+		if fail.KindOf(err) == fail.Disk {
+			return err
+		}
+		return fail.WithHint(err, "the images that came before are kept; fetch the archive again and run again")
 	}
 	st.Skipped[untar.SkipDuplicate] += duplicates
 	st.Files -= duplicates
