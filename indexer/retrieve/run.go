@@ -16,6 +16,7 @@ import (
 type RunOptions struct {
 	Index, Addr       string
 	Encoder, Passages string
+	Words             string // folder for the index of words; "": vectors alone
 	Server            Options
 }
 
@@ -33,7 +34,17 @@ func Run(ctx context.Context, r *job.Run, o RunOptions) error {
 	if err != nil {
 		return err
 	}
-	defer x.Close()
+	var served Searcher = x
+	if o.Words == "" {
+		defer x.Close()
+	} else {
+		h, err := x.WithWords(ctx, o.Words)
+		if err != nil {
+			return errors.Join(err, x.Close())
+		}
+		defer h.Close()
+		served = h
+	}
 	l, err := net.Listen("tcp", o.Addr)
 	if err != nil {
 		return fail.WithHint(fail.Wrap(fail.Usage, "listen", o.Addr, err), "choose another address with --addr")
@@ -41,7 +52,7 @@ func Run(ctx context.Context, r *job.Run, o RunOptions) error {
 	o.Server.Log = r.Log
 	d := x.Describe()
 	r.Log.Info("serving", "url", "http://"+l.Addr().String()+"/retrieve", "rows", d.Rows, "shards", len(d.Shards), "dim", d.Space.Dim, "encoder", d.Space.Encoder[:12])
-	return Serve(ctx, r.Stopping(), l, New(x, o.Server))
+	return Serve(ctx, r.Stopping(), l, New(served, o.Server))
 }
 
 // Serve answers on l until stop is closed, then lets requests in flight end; when

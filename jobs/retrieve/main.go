@@ -20,12 +20,13 @@ type command struct {
 	Waiting    int           `default:"1024" help:"Requests that may wait; more are told to come back (429)."`
 	Batch      int           `default:"256" help:"Queries searched together."`
 	Patience   time.Duration `default:"2ms" help:"How long a search waits for as many requests as the last one had."`
+	Words      string        `placeholder:"DIR" help:"Rank by words (BM25) too and fuse both rankings; the index of words is kept in DIR."`
 	Encoder    string        `placeholder:"DIR" help:"Encoder folder, when it is not where the index was built."`
 	Passages   string        `placeholder:"DIR" help:"Passages dataset, when it is not where the index was built."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
-	return retrieve.Run(ctx, r, retrieve.RunOptions{Index: c.Index, Addr: c.Addr, Encoder: c.Encoder, Passages: c.Passages,
+	return retrieve.Run(ctx, r, retrieve.RunOptions{Index: c.Index, Addr: c.Addr, Encoder: c.Encoder, Passages: c.Passages, Words: c.Words,
 		Server: retrieve.Options{TopK: c.Topk, MaxTopK: c.MaxTopk, MaxQueries: c.MaxQueries, Waiting: c.Waiting, Batch: c.Batch, Patience: c.Patience}})
 }
 
