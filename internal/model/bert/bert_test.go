@@ -226,7 +226,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"no config":   {func(_ map[string]safetensors.Tensor, f map[string]string) { delete(f, "config.json") }, "config.json"},
 		"not JSON":    {func(_ map[string]safetensors.Tensor, f map[string]string) { f["config.json"] = "{" }, "JSON"},
-		"other model": {func(_ map[string]safetensors.Tensor, f map[string]string) { replace(f, `"bert"`, `"roberta"`) }, "roberta"},
+		"other model": {func(_ map[string]safetensors.Tensor, f map[string]string) { replace(f, `"bert"`, `"gpt2"`) }, "gpt2"},
 		"activation":  {func(_ map[string]safetensors.Tensor, f map[string]string) { replace(f, `"gelu"`, `"swish"`) }, "swish"},
 		"heads":       {func(_ map[string]safetensors.Tensor, f map[string]string) { replace(f, `heads":3`, `heads":5`) }, "multiple"},
 		"negative":    {func(_ map[string]safetensors.Tensor, f map[string]string) { replace(f, `layers":2`, `layers":-2`) }, "num_hidden_layers"},

@@ -46,6 +46,9 @@ func readConfig(dir string) (config, error) {
 	bad := func(format string, args ...any) (config, error) {
 		return c, fail.New(fail.BadInput, op, path, format, args...)
 	}
+	if c.ModelType != "bert" && c.ModelType != "roberta" && c.ModelType != "xlm-roberta" {
+		return bad("model_type is %q; bert, roberta and xlm-roberta are known", c.ModelType)
+	}
 	const most = 1 << 24
 	for _, f := range []struct {
 		name  string
@@ -59,8 +62,6 @@ func readConfig(dir string) (config, error) {
 		}
 	}
 	switch {
-	case c.ModelType != "bert" && c.ModelType != "roberta" && c.ModelType != "xlm-roberta":
-		return bad("model_type is %q; bert, roberta and xlm-roberta are known", c.ModelType)
 	case c.xlm() && (c.Pad < 0 || c.Pad+1 >= c.Positions):
 		return bad("pad_token_id %d leaves no positions of %d", c.Pad, c.Positions)
 	case c.Hidden%c.Heads != 0:
