@@ -9,13 +9,11 @@ flags = --recipe $(RECIPE) $(foreach s,$(SET),--set $(s)) $(JOBFLAGS)
 # What a run's stages depend on beside data: the recipes, and what was set on the
 # command line. A job whose part of it is unchanged sees that and does nothing.
 settings := $(R)/.settings
-asked    := $(strip $(RECIPE) $(SET) limit=$(LIMIT) shards=$(SHARDS) corpus=$(CORPUS) $(POLICY) $(POLICY_URL) $(POLICY_MODEL) $(JUDGE_URL) $(JUDGE_MODEL))
-ifneq ($(strip $(file < $(settings))),$(asked))
-$(settings): FORCE
-	@mkdir -p $(@D)
-	@echo '$(asked)' > $@
+said     := $(RECIPE) $(SET) limit=$(LIMIT) shards=$(SHARDS) corpus=$(CORPUS) $(POLICY) $(POLICY_URL) $(POLICY_MODEL) $(JUDGE_URL) $(JUDGE_MODEL)
+ifneq ($(filter-out all build help test lint bench clean clean-data,$(or $(MAKECMDGOALS),all)),)
+# Written while make reads this file, so that make -n sees the truth.
+$(shell mkdir -p $(R) && { echo '$(said)' | cmp -s - $(settings) || echo '$(said)' > $(settings); })
 endif
-FORCE:
 recipes := $(wildcard pipelines/recipes/*.yaml) $(settings)
 
 rollout: $(R)/epoch-$(EPOCH)/rollouts/manifest.json
