@@ -70,79 +70,88 @@ func (l *limits) again() {
 // measured is an item, and whom to compare it with.
 type measured struct {
 	item
-	batch         int
-	peers         []string
-	bytes, gb, gf float64 // a pass, and the rates
+	batch int
+	peers []string
+	set   *flat.Set
+	bytes float64       // of a pass over the vectors
+	time  time.Duration // the least
+	hits  [][]flat.Hit
 }
 
-const topK = 5
+const (
+	topK   = 5
+	rounds = 8 // of the small batches; the large ones take part in the first three
+)
 
-// measure searches every format in batches.
+// sets opens the vectors in every format: float32, half floats, and float32 with a sketch.
+func sets(paths map[flat.Format]string) ([3]*flat.Set, error) {
+	var all [3]*flat.Set
+	var err error
+	for i, f := range []flat.Format{flat.Flat, flat.FP16, flat.Flat} {
+		if all[i], err = flat.OpenSet([]string{paths[f]}); err != nil {
+			return all, err
+		}
+	}
+	return all, all[2].Sketch([]string{paths[flat.SQ8]})
+}
+
+// measure searches every format in batches. The searches take turns, so that a
+// slow moment of the machine hits all of them.
 func measure(ctx context.Context, paths map[flat.Format]string, queries []float32, l *limits) ([]measured, error) {
+	open, err := sets(paths)
+	if err != nil {
+		return nil, err
+	}
 	var all []measured
-	exact := map[int][][]flat.Hit{}
-	var plain float64 // queries/s of float32, one at a time
-	for _, c := range []struct {
-		name    string
-		format  flat.Format
-		batches []int
-	}{{"float32", flat.Flat, []int{1, 4, 16, 256}}, {"fp16", flat.FP16, []int{1, 16}}, {"int8 sketch + exact", flat.SQ8, []int{1, 4}}} {
-		file := c.format
-		if c.format == flat.SQ8 {
-			file = flat.Flat
-		}
-		set, err := flat.OpenSet([]string{paths[file]})
-		if err != nil {
-			return nil, err
-		}
-		if c.format == flat.SQ8 {
-			if err := set.Sketch([]string{paths[flat.SQ8]}); err != nil {
-				return nil, err
+	for f, batches := range [][]int{{1, 4, 16, 256}, {1, 4, 16, 256}, {1, 4, 8}} {
+		for _, n := range batches {
+			m := measured{batch: n, set: open[f], time: math.MaxInt64, bytes: float64(*rows) * float64(*dim) * []float64{4, 2, 1}[f]}
+			m.Name, m.Unit = fmt.Sprintf("search %s, batch %d", []string{"float32", "fp16", "int8 sketch + exact"}[f], n), "queries/s"
+			if f == 0 {
+				m.peers = []string{"faiss as installed", "faiss tuned", "numpy"}
 			}
+			all = append(all, m)
 		}
-		bytes := float64(*rows) * float64(*dim) * []float64{4, 2, 1}[c.format]
-		for _, n := range c.batches {
-			var hits [][]flat.Hit
-			runs := 7
-			if n >= 16 {
-				runs = 3
+	}
+	for round := range rounds {
+		l.again()
+		for i := range all {
+			m := &all[i]
+			if m.batch >= 16 && round >= 3 {
+				continue
 			}
-			at := 0
-			t, err := best(runs, func() (err error) {
-				hits, err = set.Search(ctx, queries[at*(*dim):(at+n)*(*dim)], topK)
+			t, err := best(1, func() (err error) {
+				m.hits, err = m.set.Search(ctx, queries[:m.batch*(*dim)], topK)
 				return err
 			})
 			if err != nil {
 				return nil, err
 			}
-			s := t.Seconds()
-			gb, gf := bytes/s/1e9, 2*float64(*rows)*float64(*dim)*float64(n)/s/1e9
-			m := measured{batch: n, item: item{Name: fmt.Sprintf("search %s, batch %d", c.name, n), Unit: "queries/s", Ours: float64(n) / s}}
-			m.bytes, m.gb, m.gf = bytes, gb, gf
-			l.again()
-			switch {
-			case c.format == flat.Flat:
-				exact[n] = hits
-				m.peers = []string{"faiss as installed", "faiss tuned", "numpy"}
-				if n == 1 {
-					plain = m.Ours
-				}
-			default:
-				m.Note = fmt.Sprintf(", recall@%d %.4f", topK, recall(hits, exact[n]))
-				if n == 1 {
-					m.Peer, m.PeerName, m.Ratio = plain, "float32, batch 1", m.Ours/plain
-				}
-			}
-			all = append(all, m)
+			m.time = min(m.time, t)
 		}
-		if err := set.Close(); err != nil {
+	}
+	for _, s := range open {
+		if err := s.Close(); err != nil {
 			return nil, err
 		}
 	}
+	perQuery := 2 * float64(*rows) * float64(*dim)
+	exact := map[int]*measured{}
 	for i := range all {
 		m := &all[i]
-		m.Bound = min(float64(m.batch)*l.read*1e9/m.bytes, l.sgemm*1e9/(2*float64(*rows)*float64(*dim)))
-		m.Note = fmt.Sprintf("%d x %d, k %d: %.1f GB/s = %.0f %% of read bandwidth, %.0f GFLOP/s = %.0f %% of sgemm", *rows, *dim, topK, m.gb, 100*m.gb/l.read, m.gf, 100*m.gf/l.sgemm) + m.Note
+		s := m.time.Seconds()
+		gb, gf := m.bytes/s/1e9, perQuery*float64(m.batch)/s/1e9
+		m.Ours = float64(m.batch) / s
+		m.Bound = min(float64(m.batch)*l.read*1e9/m.bytes, l.sgemm*1e9/perQuery)
+		m.Note = fmt.Sprintf("%d x %d, k %d: %.1f GB/s = %.0f %% of read bandwidth, %.0f GFLOP/s = %.0f %% of sgemm", *rows, *dim, topK, gb, 100*gb/l.read, gf, 100*gf/l.sgemm)
+		if m.peers != nil {
+			exact[m.batch] = m
+			continue
+		}
+		if of := exact[m.batch]; of != nil {
+			m.Note += fmt.Sprintf(", recall@%d %.4f", topK, recall(m.hits, of.hits))
+			m.Peer, m.PeerName, m.Ratio = of.Ours, of.Name, m.Ours/of.Ours
+		}
 	}
 	return all, nil
 }
