@@ -38,9 +38,10 @@ C_IN.cranfield     := $(SHARED)/cranfield
 C_FORMAT.search-r1-example := passages
 C_IN.search-r1-example     := $(SHARED)/text-corpus/search-r1-example.jsonl
 
-# The world's manifest stands for its six files.
+# The world's job writes six files and then their manifest. They hang on it by
+# order alone: they are always older than it.
 $(WORLD)/manifest.json: | bin/.built
 	bin/world --out $(WORLD) $(WORLD_FLAGS) $(JOBFLAGS)
-$(WORLD_FILES): $(WORLD)/manifest.json ;
+$(WORLD_FILES): | $(WORLD)/manifest.json
 
 known = $(if $($(1).$(2)),,$(error no $(3) named "$(2)"; pipelines/sources.mk says which there are))
