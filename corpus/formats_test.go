@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"iter"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -258,6 +259,30 @@ func conform(t *testing.T, src source, files []string) {
 			os.WriteFile(damaged, []byte(garbage), 0o600)
 			if _, err := src.walk(with, -1); err != nil && fail.KindOf(err) != fail.BadInput {
 				t.Errorf("%s as %.10q: %v", file, garbage, err)
+			}
+		}
+		// Twenty times other bytes, lost bytes and bytes twice.
+		random := rand.New(rand.NewPCG(7, uint64(len(whole))))
+		for range 20 {
+			b := slices.Clone(whole)
+			for range 1 + random.IntN(6) {
+				if len(b) == 0 {
+					break
+				}
+				switch at := random.IntN(len(b)); random.IntN(4) {
+				case 0:
+					b[at] ^= 1 << random.IntN(8)
+				case 1:
+					b[at] = "\"{}[],:\\\x00\xff\n"[random.IntN(11)]
+				case 2:
+					b = slices.Delete(b, at, min(at+1+random.IntN(9), len(b)))
+				case 3:
+					b = slices.Insert(b, at, b[at:min(at+9, len(b))]...)
+				}
+			}
+			os.WriteFile(damaged, b, 0o600)
+			if _, err := src.walk(with, -1); err != nil && fail.KindOf(err) != fail.BadInput {
+				t.Errorf("%s changed: %v", file, err)
 			}
 		}
 		os.Remove(damaged)

@@ -79,33 +79,25 @@ func arrowBatches(f *os.File, each func([]string, arrow.Record) bool) error {
 	if _, err := io.ReadFull(f, head); err != nil {
 		return err
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	mem := ipc.WithAllocator(boundedAllocator{memory.NewGoAllocator(), st.Size()})
+	// A file is a stream with a directory behind it, which is not needed.
+	start := int64(0)
 	if bytes.Equal(head, arrowFile) {
-		r, err := ipc.NewFileReader(f, mem)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		columns := arrowColumns(r.Schema())
-		for i := range r.NumRecords() {
-			b, err := r.RecordAt(i)
-			if err != nil {
-				return err
-			}
-			if err := checkArrow(columns, b); err != nil || !each(columns, b) {
-				return err
-			}
-		}
-		return nil
+		start = 8
 	}
-	r, err := ipc.NewReader(bufio.NewReaderSize(f, 1<<20), mem)
+	if _, err := f.Seek(start, io.SeekStart); err != nil {
+		return err
+	}
+	if err := checkArrowStream(f, st.Size()); err != nil {
+		return err
+	}
+	if _, err := f.Seek(start, io.SeekStart); err != nil {
+		return err
+	}
+	r, err := ipc.NewReader(bufio.NewReaderSize(f, 1<<20), ipc.WithAllocator(boundedAllocator{memory.NewGoAllocator(), st.Size()}))
 	if err != nil {
 		return err
 	}
