@@ -56,6 +56,26 @@ func TestFormatsOfBuild(t *testing.T) {
 	}
 }
 
+func TestSearchRange(t *testing.T) {
+	ctx := context.Background()
+	x := open(t, build(t, t.TempDir(), facts(60), 16, 2).index)
+	q := make([]float32, 16)
+	q[0] = 1
+	all, err := x.SearchVectors(ctx, q, 60)
+	must(t, err)
+	some, err := x.SearchRange(ctx, q, 60, flat.Range{From: 15, To: 35})
+	must(t, err)
+	var want []indexer.Hit
+	for _, h := range all[0] {
+		if h.Row >= 15 && h.Row < 35 {
+			want = append(want, h)
+		}
+	}
+	if len(want) != 20 || !reflect.DeepEqual(some[0], want) {
+		t.Errorf("%d hits of the range, want %d", len(some[0]), len(want))
+	}
+}
+
 func abs(x float32) float32 { return max(x, -x) }
 
 func TestMergeAndSplit(t *testing.T) {

@@ -56,7 +56,12 @@ func (x *Index) Search(ctx context.Context, queries []string, k int) ([][]Hit, e
 // SearchVectors is Search for queries that are vectors already, one after the
 // other. A length that is no multiple of the dimension is refused.
 func (x *Index) SearchVectors(ctx context.Context, q []float32, k int) ([][]Hit, error) {
-	found, err := x.vectors.Search(ctx, q, k)
+	return x.SearchRange(ctx, q, k, flat.All)
+}
+
+// SearchRange is SearchVectors among the rows of a range only.
+func (x *Index) SearchRange(ctx context.Context, q []float32, k int, among flat.Range) ([][]Hit, error) {
+	found, err := x.vectors.SearchRange(ctx, q, k, among)
 	if err != nil {
 		return nil, fail.Wrap(fail.BadInput, "search index", x.d.dir, err)
 	}
