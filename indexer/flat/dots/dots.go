@@ -44,7 +44,7 @@ type tile struct {
 	step      uintptr // bytes from query to query
 	blocks    int     // of 16 terms, at least 1
 	count     int     // queries
-	ahead     unsafe.Pointer
+	ahead     uintptr // no pointer: it may run past the end, and is only fetched from
 	aheadStep uintptr
 }
 
@@ -109,9 +109,7 @@ func (j Job) Scores(out []float32, ld int) {
 			if rows-r >= kn.rows {
 				t.out, t.ldc, t.stride = unsafe.Pointer(&out[q*ld+r]), uintptr(4*ld), uintptr(size)
 				run(&t)
-				if t.aheadStep > 0 {
-					t.ahead = unsafe.Add(t.ahead, t.aheadStep*uintptr(t.blocks))
-				}
+				t.ahead += t.aheadStep * uintptr(t.blocks)
 				r += kn.rows
 				continue
 			}
@@ -131,11 +129,11 @@ func (j Job) Scores(out []float32, ld int) {
 
 // prefetch spreads the fetching of Next over the tiles.
 func (j Job) prefetch(t *tile, kn *kernel, groups int) {
-	t.ahead = unsafe.Pointer(&j.Rows[0])
+	t.ahead = uintptr(unsafe.Pointer(&j.Rows[0]))
 	if len(j.Next) == 0 {
 		return
 	}
-	t.ahead = unsafe.Pointer(&j.Next[0])
+	t.ahead = uintptr(unsafe.Pointer(&j.Next[0]))
 	t.aheadStep = uintptr((Lanes*j.Kind.Bytes()*kn.rows + groups - 1) / groups)
 }
 
