@@ -201,36 +201,6 @@ func TestMulTile(t *testing.T) {
 	}
 }
 
-// AVX2 and AVX-512 give the same bits; the generic code is close.
-func TestTileKernelsAgree(t *testing.T) {
-	const m, n, k = 12, 56, 40
-	a, b := noise(m*k, 1).host, noise(k*n, 2).host
-	run := func(f func(c []float32, ldc int, a []float32, ars, acs int, b []float32, ldb, m, n, k int, acc bool)) []float32 {
-		c := make([]float32, m*n)
-		f(c, n, a, k, 1, b, n, m, n, k, false)
-		return c
-	}
-	want := run(mulTileGeneric)
-	for name, f := range tileKernels() {
-		got := run(f)
-		for i := range got {
-			if math.Abs(float64(got[i]-want[i])) > 1e-5 {
-				t.Fatalf("%s: element %d is %g, want %g", name, i, got[i], want[i])
-			}
-		}
-	}
-	var first []float32
-	for name, f := range tileKernels() {
-		got := run(f)
-		for i := range first {
-			if got[i] != first[i] {
-				t.Fatalf("%s differs in the last bits at %d", name, i)
-			}
-		}
-		first = got
-	}
-}
-
 func BenchmarkAttention(b *testing.B) {
 	h := Heads{Heads: 4, KVHeads: 2, Dim: 32, Scale: .2, Causal: true}
 	const n = 2400

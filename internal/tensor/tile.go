@@ -1,12 +1,15 @@
 package tensor
 
+import "searchloop/internal/gemm"
+
 // The small matrix products inside attention: operands of a few dozen columns
 // that live in scratch, where the packing of a general product would cost as
 // much as the product. Every element is one chain of multiply-adds in the order
 // of k, so that leading rows, trailing zeros in k and the cut into pieces along
 // k (through acc) all leave its bits alone.
 
-// tileRows and tileCols are what mulTile needs m and n to be multiples of.
+// tileRows is how many rows of queries share one cut of the keys; tileCols is what
+// mulTile needs n to be a multiple of.
 const (
 	tileRows = 4
 	tileCols = 8
@@ -16,37 +19,12 @@ func ceilTo(n, m int) int { return (n + m - 1) / m * m }
 
 // mulTile computes c[m,n] = a[m,k]·b[k,n], added to c when acc is set. Row i of
 // c begins at i*ldc, row p of b at p*ldb, and element (i,p) of a lies at
-// i*ars + p*acs, so that a may be read transposed. m and n are multiples of
-// tileRows and tileCols.
+// i*ars + p*acs, so that a may be read transposed. n is a multiple of tileCols.
 func mulTile(c []float32, ldc int, a []float32, ars, acs int, b []float32, ldb, m, n, k int, acc bool) {
 	if m == 0 || n == 0 || k == 0 {
 		return
 	}
-	if m%tileRows != 0 || n%tileCols != 0 {
-		panic("tensor: product not padded to whole tiles")
-	}
-	// The bounds that the pointer arithmetic below relies on.
-	_ = c[(m-1)*ldc+n-1]
-	_ = a[(m-1)*ars+(k-1)*acs]
-	_ = b[(k-1)*ldb+n-1]
-	mulTileImpl(c, ldc, a, ars, acs, b, ldb, m, n, k, acc)
-}
-
-var mulTileImpl = mulTileGeneric
-
-func mulTileGeneric(c []float32, ldc int, a []float32, ars, acs int, b []float32, ldb, m, n, k int, acc bool) {
-	for i := range m {
-		row := c[i*ldc : i*ldc+n]
-		if !acc {
-			clear(row)
-		}
-		for p := range k {
-			x := a[i*ars+p*acs]
-			for j, y := range b[p*ldb : p*ldb+n] {
-				row[j] += x * y
-			}
-		}
-	}
+	gemm.Direct(gemm.View{Data: c, Stride: ldc}, a, ars, acs, gemm.View{Data: b, Stride: ldb}, m, n, k, acc)
 }
 
 // transpose sets dst[c*ld+r] = src[r*stride+c] for r < rows, c < cols.
