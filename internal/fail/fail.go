@@ -10,6 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -49,6 +51,7 @@ type Error struct {
 }
 
 // Error reads from the outside to the inside: op, path, row, sample, cause, remedy.
+// What the cause says itself is not said twice.
 func (e *Error) Error() string {
 	var b strings.Builder
 	part := func(s string) {
@@ -57,10 +60,11 @@ func (e *Error) Error() string {
 		}
 		b.WriteString(s)
 	}
-	if e.Op != "" {
+	inner, _ := e.Err.(*Error)
+	if e.Op != "" && (inner == nil || inner.Op != e.Op) {
 		part(e.Op)
 	}
-	if e.Path != "" {
+	if e.Path != "" && (inner == nil || inner.Path != e.Path && !strings.HasPrefix(inner.Path, strings.TrimSuffix(e.Path, "/")+"/")) {
 		part(e.Path)
 	}
 	if e.Row > 0 {
@@ -70,7 +74,7 @@ func (e *Error) Error() string {
 		part("sample " + e.Sample)
 	}
 	if e.Err != nil {
-		part(e.Err.Error())
+		part(e.cause())
 	} else {
 		part(e.Kind.String())
 	}
@@ -78,6 +82,18 @@ func (e *Error) Error() string {
 		b.WriteString(" (" + e.Hint + ")")
 	}
 	return b.String()
+}
+
+// cause is the text of Err, without the file that the message has named already,
+// itself or as a temporary file beside it.
+func (e *Error) cause() string {
+	if p, ok := e.Err.(*fs.PathError); ok {
+		dir, base := filepath.Split(p.Path)
+		if p.Path == e.Path || strings.HasPrefix(base, ".") && strings.Contains(base, ".tmp-") && dir == filepath.Dir(e.Path)+"/" {
+			return p.Err.Error()
+		}
+	}
+	return e.Err.Error()
 }
 
 func (e *Error) Unwrap() error { return e.Err }

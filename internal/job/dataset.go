@@ -54,7 +54,7 @@ type Dataset struct {
 // that is missing or unfinished is fail.BadInput.
 func (r *Run) Dataset(s Spec) (*Dataset, error) {
 	if s.Dir == "" || s.Schema == "" {
-		return nil, fail.New(fail.Usage, "", "", "no output folder")
+		return nil, fail.WithHint(fail.New(fail.Usage, "", "", "no output folder"), "add --out DIR")
 	}
 	s.Dir = filepath.Clean(s.Dir)
 	n, said, only, err := r.layout()

@@ -31,7 +31,7 @@ func Exec(name, help string, cmd Command, args []string, stdout, stderr io.Write
 		return 0
 	}
 	if err != nil {
-		fmt.Fprintf(errs, "%s: %v\n", name, err)
+		tell(errs, name, err)
 		return fail.ExitCode(err)
 	}
 	r := NewRun(name, *f, stdout, stderr)
@@ -47,9 +47,17 @@ func Exec(name, help string, cmd Command, args []string, stdout, stderr io.Write
 	}
 	r.screen.close()
 	if err != nil {
-		fmt.Fprintf(errs, "%s: %v\n", name, err)
+		tell(errs, name, err)
 	}
 	return fail.ExitCode(err)
+}
+
+// tell prints the last line of a job that did not end well.
+func tell(w io.Writer, name string, err error) {
+	if fail.KindOf(err) == fail.Disk {
+		err = fail.WithHint(err, "free space or mend the disk and run the same command again: what is finished is kept")
+	}
+	fmt.Fprintf(w, "%s: %s\n", name, strings.TrimPrefix(err.Error(), name+": "))
 }
 
 // parse fills cmd and says when only help was asked for.
@@ -73,6 +81,9 @@ func parse(name, help string, cmd Command, args []string, stdout io.Writer) (f *
 		return nil, false, fail.Wrap(fail.Bug, name, "", err)
 	}
 	if _, err := parser.Parse(doubleDashes(args, parser.Model)); err != nil {
+		if flag, _, ok := strings.Cut(err.Error(), ": expected "); ok && strings.HasSuffix(err.Error(), "(<EOL>)") {
+			err = errors.New(flag + " needs a value")
+		}
 		return nil, false, &fail.Error{Kind: fail.Usage, Err: err, Hint: "see " + name + " --help"}
 	}
 	f = carrier.flags()
@@ -127,10 +138,8 @@ func (r *Run) call(ctx context.Context, cmd Command) (err error) {
 // finish closes what the command left open, decides the final error, and writes
 // summaries and the result.
 func (r *Run) finish(err error) error {
-	if r.Stopped() && (err == nil && r.unfinished() || errors.Is(err, context.Canceled)) {
-		if fail.KindOf(err) != fail.Interrupted || err == nil {
-			err = r.Interrupted()
-		}
+	if r.Stopped() && (err == nil && r.unfinished() || errors.Is(err, context.Canceled) || fail.KindOf(err) == fail.Interrupted) {
+		err = r.Interrupted()
 	}
 	for _, d := range r.datasets {
 		d.close()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"searchloop/internal/atomicfile"
@@ -76,6 +77,7 @@ func (r *Run) summarise(runErr error) error {
 			clean = text
 		}
 		errs = append(errs, atomicfile.WriteFile(path, append(clean, '\n')))
+		_ = atomicfile.Sweep(filepath.Dir(path)) // a summary of a killed run
 	}
 	return errors.Join(errs...)
 }

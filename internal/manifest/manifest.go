@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"searchloop/internal/atomicfile"
@@ -108,6 +109,9 @@ func Path(dir string) string {
 func Open(dir string) (*Manifest, error) {
 	path := Path(dir)
 	m, err := Read(path)
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil, &fail.Error{Kind: fail.BadInput, Op: "open dataset", Path: dir, Err: errors.New("it is a file, not the folder of a dataset"), Hint: "name the folder that holds " + File}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		hint := "the folder is unfinished or no dataset; run the job that makes it"
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {

@@ -3,7 +3,6 @@ package recipe
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,14 +31,16 @@ func Load(nameOrPath string, overrides []string) (*Recipe, error) {
 	}
 	r, err := decode(tree)
 	if err != nil {
-		return nil, fail.Wrap(fail.Usage, "read recipe", path, err)
+		_, cause, hint := explain(err)
+		return nil, &fail.Error{Kind: fail.Usage, Op: "read recipe", Path: path, Err: cause, Hint: hint}
 	}
 	for _, o := range overrides {
 		if err := override(tree, o); err != nil {
 			return nil, err
 		}
 		if r, err = decode(tree); err != nil {
-			return nil, &fail.Error{Kind: fail.Usage, Op: "--set", Path: o, Err: err, Hint: "the keys are listed in docs/recipes.md"}
+			_, cause, hint := explain(err)
+			return nil, &fail.Error{Kind: fail.Usage, Op: "--set", Path: o, Err: cause, Hint: hint}
 		}
 	}
 	if err := r.check(); err != nil {
@@ -56,7 +57,7 @@ func decode(tree map[string]any) (*Recipe, error) {
 	}
 	r := new(Recipe)
 	if err := yaml.UnmarshalWithOptions(text, r, yaml.Strict()); err != nil {
-		return nil, plain(err)
+		return nil, err
 	}
 	return r, nil
 }
@@ -78,7 +79,8 @@ func merged(path string, seen []string) (map[string]any, error) {
 	// Strictly against the struct first, so that a wrong key is reported with the
 	// line of the file it stands in.
 	if err := yaml.UnmarshalWithOptions(text, new(Recipe), yaml.Strict()); err != nil {
-		return nil, &fail.Error{Kind: fail.Usage, Op: "read recipe", Path: path, Err: plain(err), Hint: "keys are listed in docs/recipes.md"}
+		line, cause, hint := explain(err)
+		return nil, &fail.Error{Kind: fail.Usage, Op: "read recipe", Path: path, Row: line, Err: cause, Hint: hint}
 	}
 	tree := map[string]any{}
 	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&tree); err != nil {
@@ -113,11 +115,12 @@ func overlay(a, b map[string]any) map[string]any {
 func override(tree map[string]any, o string) error {
 	path, value, ok := strings.Cut(o, "=")
 	if !ok || path == "" {
-		return fail.New(fail.Usage, "--set", o, "want a.b=value")
+		return fail.New(fail.Usage, "--set", o, "want KEY=VALUE, for example grpo.kl=0.01")
 	}
 	var v any
 	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
-		return fail.Wrap(fail.Usage, "--set", o, plain(err))
+		_, cause, _ := explain(err)
+		return fail.Wrap(fail.Usage, "--set", o, cause)
 	}
 	keys := strings.Split(path, ".")
 	for i, k := range keys[:len(keys)-1] {
@@ -154,9 +157,4 @@ func names() []string {
 		files[i] = strings.TrimSuffix(filepath.Base(f), ".yaml")
 	}
 	return files
-}
-
-// plain removes colours from a goccy/go-yaml error and keeps its source excerpt.
-func plain(err error) error {
-	return fmt.Errorf("%s", strings.TrimSpace(yaml.FormatError(err, false, true)))
 }

@@ -65,10 +65,10 @@ func TestMistakesAreUsageErrorsThatNameThePlace(t *testing.T) {
 		set  []string
 		want []string
 	}{
-		"misspelt key":        {file("a.yaml", "name: x\nsampling:\n  train: {n: 8, temprature: 1}\n"), nil, []string{"a.yaml", "[3:", "temprature"}},
+		"misspelt key":        {file("a.yaml", "name: x\nsampling:\n  train: {n: 8, temprature: 1}\n"), nil, []string{"a.yaml", "row 3", "temprature"}},
 		"misspelt override":   {"demo", []string{"grpo.learning_rate=1"}, []string{"grpo.learning_rate=1", "learning_rate"}},
 		"override of a value": {"demo", []string{"seed.x=1"}, []string{"seed.x=1", "not a section"}},
-		"override without =":  {"demo", []string{"seed"}, []string{"want a.b=value"}},
+		"override without =":  {"demo", []string{"seed"}, []string{"want KEY=VALUE"}},
 		"no such recipe":      {"nope", nil, []string{"nope.yaml", "demo"}},
 		"extends itself":      {file("loop.yaml", "extends: loop\n"), nil, []string{"extends itself"}},
 		"not YAML":            {file("b.yaml", "name: [x\n"), nil, []string{"b.yaml"}},

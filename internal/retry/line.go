@@ -39,6 +39,8 @@ type Line struct {
 	mu        sync.Mutex
 	downSince time.Time // first failure since the last success; zero when well
 	downCount int       // failures since then
+	last      *Fault    // newest failure, for the log
+	told      time.Time // when the log last said that the service keeps failing
 	stopped   *Fault    // set once: every later call ends with it
 }
 
@@ -86,8 +88,11 @@ func New(opt Options) *Line {
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			switch to {
 			case gobreaker.StateOpen:
-				opt.Log.Warn(opt.Name+" keeps failing: paused", "ask_again_in", opt.Open)
+				l.tell()
 			case gobreaker.StateClosed:
+				l.mu.Lock()
+				l.told = time.Time{}
+				l.mu.Unlock()
 				opt.Log.Info(opt.Name + " answers again")
 			}
 		},
@@ -145,6 +150,9 @@ func (l *Line) once(ctx context.Context, call func(context.Context) *Fault) (pro
 		_, err := l.breaker.Execute(func() (struct{}, error) {
 			if fault = call(ctx); fault != nil {
 				fault.Attempts = 1
+				l.mu.Lock()
+				l.last = fault
+				l.mu.Unlock()
 				return struct{}{}, fault
 			}
 			return struct{}{}, nil
@@ -159,6 +167,28 @@ func (l *Line) once(ctx context.Context, call func(context.Context) *Fault) (pro
 		}
 		return probing, l.note(fault)
 	}
+}
+
+// tellEvery is the time between two lines that say that a service keeps failing.
+const tellEvery = 30 * time.Second
+
+// tell logs that the service is paused, why, and how long that will be borne.
+func (l *Line) tell() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.told.IsZero() && time.Since(l.told) < tellEvery {
+		return
+	}
+	l.told = time.Now()
+	left := l.opt.Gone
+	if !l.downSince.IsZero() {
+		left -= time.Since(l.downSince)
+	}
+	why := ""
+	if l.last != nil {
+		why = l.last.Error()
+	}
+	l.opt.Log.Warn(l.opt.Name+" keeps failing: waiting for it", "because", why, "ask_again_in", l.opt.Open, "give_up_in", max(0, left.Round(time.Second)))
 }
 
 // note keeps the time since the last success and decides that a service is gone.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"searchloop/internal/fail"
 	"searchloop/internal/manifest"
@@ -26,6 +27,9 @@ func open(dir string) (*parts, error) {
 		return nil, fail.Wrap(fail.Usage, op, dir, err)
 	}
 	p := &parts{name: filepath.Base(abs)}
+	if err := verify(dir); err != nil {
+		return nil, err
+	}
 	if p.tok, err = token.LoadBPE(dir); err != nil {
 		return nil, err
 	}
@@ -85,6 +89,27 @@ func endMarks(dir string, tok *token.BPE) ([]int32, error) {
 		ids = append(ids, many...)
 	}
 	return ids, fail.Wrap(fail.BadInput, "open policy", path, err)
+}
+
+// verify compares the policy's files with the folder's manifest, if it has one: a
+// flipped bit in a weight would play on unseen. What lies in folders below it (the
+// training state) is not read here.
+func verify(dir string) error {
+	m, err := manifest.Read(manifest.Path(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range m.Data() {
+		if !strings.Contains(p.Name, "/") {
+			if err := p.Verify(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Digest names the weights in a model's folder: the digest of its manifest, or,

@@ -55,15 +55,19 @@ func convertible(from, to parquet.Kind) bool {
 	return from == to || from == parquet.Int32 && to == parquet.Int64 || from == parquet.Float && to == parquet.Double
 }
 
-// columnList names at most twenty columns.
+// columnList names at most twenty columns, structs and lists by their first name.
 func columnList(s *parquet.Schema) string {
 	var names []string
 	for _, path := range s.Columns() {
+		name := strings.TrimSuffix(path[0], nullMark)
+		if n := len(names); n > 0 && names[n-1] == name {
+			continue
+		}
 		if len(names) == 20 {
 			names = append(names, "…")
 			break
 		}
-		names = append(names, strings.TrimSuffix(strings.Join(path, "."), nullMark))
+		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
 }
