@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"searchloop/internal/chat"
-	"searchloop/internal/table"
 	"searchloop/rollout/trajectory"
 )
 
@@ -21,7 +20,8 @@ type lessons struct {
 
 // lessonReader is what decides over trajectories to learn from.
 type lessonReader struct {
-	rollouts string
+	rollouts string // empty: none
+	examples []*dialogue
 	correct  map[string]bool // by row id; nil: all are taken
 	render   Renderer
 	tools    json.RawMessage
@@ -33,22 +33,39 @@ type lessonReader struct {
 func (l *lessonReader) read() (*lessons, error) {
 	out := &lessons{stats: newStats()}
 	l.grids = map[string][3]int32{}
+	keep := func(s *Sequence) {
+		out.stats.size(len(s.Tokens), len(s.Images))
+		out.stats.TrainedTokens.add(float64(s.Trained))
+		out.rows = append(out.rows, s)
+	}
+	for _, d := range l.examples {
+		out.stats.example(d)
+		s, refusal := l.example(d)
+		if refusal != nil {
+			out.refused = append(out.refused, refusedRow{row: d.row, id: d.id, path: d.path, reason: refusal})
+			out.stats.Refused[refusal.Reason]++
+			continue
+		}
+		keep(s)
+	}
+	out.stats.TrainedRows = int64(len(out.rows))
+	if l.rollouts == "" {
+		return out, nil
+	}
 	seen := map[string]bool{}
 	n := int64(0)
-	for row, err := range table.ReadDataset[trajectory.Row](l.rollouts) {
+	for row, err := range trajectory.Rollouts(l.rollouts) {
 		if err != nil {
 			return nil, err
 		}
 		n++
 		s, refusal := l.one(&row, seen, out.stats)
 		if refusal != nil {
-			out.refused = append(out.refused, refusedRow{n, row.ID, refusal})
+			out.refused = append(out.refused, refusedRow{row: n, id: row.ID, reason: refusal})
 			out.stats.Refused[refusal.Reason]++
 		}
 		if s != nil {
-			out.stats.size(len(s.Tokens), len(s.Images))
-			out.stats.TrainedTokens.add(float64(s.Trained))
-			out.rows = append(out.rows, s)
+			keep(s)
 		}
 	}
 	out.stats.TrainedRows = int64(len(out.rows))
@@ -83,19 +100,7 @@ func (l *lessonReader) one(row *trajectory.Row, seen map[string]bool, stats *Sta
 			return nil, nil
 		}
 	}
-	s, refusal := l.sequence(row)
-	if refusal != nil {
-		return nil, refusal
-	}
-	if refusal = l.check.Sequence(s); refusal != nil {
-		return nil, refusal
-	}
-	for k, im := range s.Images {
-		if err := l.images.check(im, l.check.PatchDim); err != nil {
-			return nil, refuse(NoImage, "image %d: %v", k, err)
-		}
-	}
-	return s, nil
+	return l.sequence(row)
 }
 
 // sequence renders a trajectory. Trained are the policy's own turns, end mark
@@ -103,15 +108,37 @@ func (l *lessonReader) one(row *trajectory.Row, seen map[string]bool, stats *Sta
 // learning, the mistake is not. Image sizes are those that this policy's own
 // processor gives: another policy may have seen them in another size.
 func (l *lessonReader) sequence(row *trajectory.Row) (*Sequence, *Refusal) {
-	s := &Sequence{ID: row.ID, Temperature: 1}
-	msgs := make([]chat.Message, len(row.Turns))
+	turns := make([]dialogueTurn, len(row.Turns))
 	for i := range row.Turns {
 		t := &row.Turns[i]
-		msgs[i] = chat.Message{Role: t.Role, Text: t.Text}
 		if t.Role == chat.Assistant && t.Finish == "length" {
 			return nil, refuse(NotRendered, "turn %d was cut", i+1)
 		}
-		for _, id := range t.Images {
+		turns[i] = dialogueTurn{role: t.Role, text: t.Text, images: t.Images, learn: t.Role == chat.Assistant && t.Error == ""}
+	}
+	return l.rendered(row.ID, turns, l.tools)
+}
+
+// example is the sequence of a conversation from a file.
+func (l *lessonReader) example(d *dialogue) (*Sequence, *Refusal) {
+	if d.broken != nil {
+		return nil, d.broken
+	}
+	tools := d.tools
+	if tools == nil {
+		tools = l.tools
+	}
+	return l.rendered(d.id, d.turns, tools)
+}
+
+// rendered turns are checked like every row.
+func (l *lessonReader) rendered(id string, turns []dialogueTurn, tools json.RawMessage) (*Sequence, *Refusal) {
+	s := &Sequence{ID: id, Temperature: 1}
+	msgs := make([]chat.Message, len(turns))
+	for i := range turns {
+		t := &turns[i]
+		msgs[i] = chat.Message{Role: t.role, Text: t.text, At: t.at}
+		for _, id := range t.images {
 			grid, ok := l.grids[id]
 			if !ok {
 				var err error
@@ -124,7 +151,7 @@ func (l *lessonReader) sequence(row *trajectory.Row) (*Sequence, *Refusal) {
 			s.Images = append(s.Images, ImageRef{ID: id, Grid: grid})
 		}
 	}
-	p, err := l.render(msgs, l.tools)
+	p, err := l.render(msgs, tools)
 	if err == nil && (len(p.Spans) != len(msgs) || len(p.ImageOffsets) != len(s.Images)) {
 		err = fmt.Errorf("%d messages and %d images became %d and %d", len(msgs), len(s.Images), len(p.Spans), len(p.ImageOffsets))
 	}
@@ -136,9 +163,17 @@ func (l *lessonReader) sequence(row *trajectory.Row) (*Sequence, *Refusal) {
 		s.Images[i].Offset = offset
 	}
 	for i, span := range p.Spans {
-		if t := &row.Turns[i]; t.Role == chat.Assistant && t.Error == "" && span.From < span.To {
+		if turns[i].learn && span.From < span.To {
 			s.Spans = append(s.Spans, Span{int32(span.From), int32(span.To)})
 			s.Trained += span.To - span.From
+		}
+	}
+	if refusal := l.check.Sequence(s); refusal != nil {
+		return nil, refusal
+	}
+	for k, im := range s.Images {
+		if err := l.images.check(im, l.check.PatchDim); err != nil {
+			return nil, refuse(NoImage, "image %d: %v", k, err)
 		}
 	}
 	return s, nil
@@ -147,7 +182,7 @@ func (l *lessonReader) sequence(row *trajectory.Row) (*Sequence, *Refusal) {
 // correctRows reads which rows a judge found right.
 func correctRows(judged string) (map[string]bool, error) {
 	correct := map[string]bool{}
-	for j, err := range table.ReadDataset[trajectory.Judged](judged) {
+	for j, err := range trajectory.Judgements(judged) {
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,6 @@ import (
 
 	"searchloop/internal/fail"
 	"searchloop/internal/recipe"
-	"searchloop/internal/table"
 	"searchloop/rollout/trajectory"
 )
 
@@ -27,6 +26,7 @@ type refusedRow struct {
 	row    int64 // 1-based
 	id     string
 	reason *Refusal
+	path   string // where it stands, when that is not the job's dataset
 }
 
 // epochReader is what decides over rows.
@@ -58,7 +58,7 @@ func (e *epochReader) read() (*epoch, error) {
 	seen := map[string]bool{}
 	policies := map[string]bool{}
 	n := int64(0)
-	for row, err := range table.ReadDataset[trajectory.Row](e.rollouts) {
+	for row, err := range trajectory.Rollouts(e.rollouts) {
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func (e *epochReader) read() (*epoch, error) {
 		policies[row.Policy] = true
 		s, o, refusal := e.one(&row, judgements, seen, out.stats)
 		if refusal != nil {
-			out.refused = append(out.refused, refusedRow{n, row.ID, refusal})
+			out.refused = append(out.refused, refusedRow{row: n, id: row.ID, reason: refusal})
 			out.stats.Refused[refusal.Reason]++
 		}
 		rows, outcomes = append(rows, s), append(outcomes, o)
@@ -84,7 +84,7 @@ func (e *epochReader) read() (*epoch, error) {
 
 func (e *epochReader) judgements(stats *Stats) (map[string]*judgement, error) {
 	judgements := map[string]*judgement{}
-	for j, err := range table.ReadDataset[trajectory.Judged](e.judged) {
+	for j, err := range trajectory.Judgements(e.judged) {
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -268,7 +269,7 @@ func writeRejects(to, path string, refused []refusedRow) error {
 			Sample string `json:"sample"`
 			Kind   string `json:"kind"`
 			Reason string `json:"reason"`
-		}{path, r.row, r.id, fail.BadInput.String(), r.reason.Error()})
+		}{cmp.Or(r.path, path), r.row, r.id, fail.BadInput.String(), r.reason.Error()})
 		if err != nil {
 			return fail.Wrap(fail.Bug, "write rejects", to, err)
 		}

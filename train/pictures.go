@@ -3,6 +3,7 @@ package train
 import (
 	"container/list"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"io/fs"
@@ -29,6 +30,70 @@ type Pictures struct {
 	held   map[pictureKey]*list.Element
 	recent *list.List // of *picturePatches, newest first
 	size   int
+
+	added map[string]imageSource // outside of the folders, by SHA-256
+}
+
+// imageSource is where an added image's bytes are: in a file, or here.
+type imageSource struct {
+	path string
+	data []byte
+}
+
+// Add makes an image known by its SHA-256, which it returns. What is a path
+// (relative to dir, or to one of the folders), a data URL, or an object with a
+// path, url, or base64 bytes.
+func (p *Pictures) Add(what any, dir string) (string, error) {
+	switch w := what.(type) {
+	case map[string]any:
+		for _, key := range []string{"url", "path"} {
+			if s, ok := w[key].(string); ok && s != "" && w["bytes"] == nil {
+				return p.Add(s, dir)
+			}
+		}
+		if s, ok := w["bytes"].(string); ok {
+			return p.Add("data:;base64,"+s, dir)
+		}
+	case string:
+		if head, body, ok := strings.Cut(w, ","); ok && strings.HasPrefix(head, "data:") && strings.HasSuffix(head, ";base64") {
+			data, err := base64.StdEncoding.DecodeString(body)
+			if err != nil {
+				return "", fail.Wrap(fail.BadInput, "read image", "data URL", err)
+			}
+			return p.know(data, imageSource{data: data}), nil
+		}
+		if strings.Contains(w, "://") && !strings.HasPrefix(w, "file://") {
+			return "", fail.New(fail.BadInput, "read image", w, "images are not downloaded")
+		}
+		w = strings.TrimPrefix(w, "file://")
+		for _, from := range append([]string{dir}, p.dirs...) {
+			path := w
+			if !filepath.IsAbs(w) {
+				path = filepath.Join(from, w)
+			}
+			data, err := os.ReadFile(path)
+			if err == nil {
+				return p.know(data, imageSource{path: path}), nil
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				return "", fail.Wrap(fail.BadInput, "read image", path, err)
+			}
+		}
+		return "", &fail.Error{Kind: fail.BadInput, Op: "read image", Path: w, Err: fs.ErrNotExist, Hint: "not beside the file, and in no folder of --images"}
+	}
+	return "", fail.New(fail.BadInput, "read image", "", "%v is no path, no data URL and no object with one", what)
+}
+
+func (p *Pictures) know(data []byte, at imageSource) string {
+	sum := sha256.Sum256(data)
+	id := hex.EncodeToString(sum[:])
+	if p.added == nil {
+		p.added = map[string]imageSource{}
+	}
+	if _, ok := p.added[id]; !ok {
+		p.added[id] = at
+	}
+	return id
 }
 
 type pictureKey struct {
@@ -102,13 +167,15 @@ func (p *Pictures) keep(key pictureKey, patches []float32) {
 }
 
 func (p *Pictures) load(id string, grid [3]int32) ([3]int32, []float32, error) {
-	path, err := p.find(id)
-	if err != nil {
-		return grid, nil, err
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return grid, nil, fail.Wrap(fail.BadInput, "read image", path, err)
+	data, path := p.added[id].data, "data URL"
+	if data == nil {
+		var err error
+		if path, err = p.find(id); err != nil {
+			return grid, nil, err
+		}
+		if data, err = os.ReadFile(path); err != nil {
+			return grid, nil, fail.Wrap(fail.BadInput, "read image", path, err)
+		}
 	}
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != id {
 		return grid, nil, fail.New(fail.BadInput, "read image", path, "its content has another SHA-256 than its name")
@@ -126,6 +193,9 @@ var pictureExts = []string{".jpg", ".png", ".webp", ".gif", ".bmp", ".jpeg"}
 func (p *Pictures) find(id string) (string, error) {
 	if raw, err := hex.DecodeString(id); err != nil || len(raw) != sha256.Size {
 		return "", fail.New(fail.BadInput, "read image", id, "not a SHA-256")
+	}
+	if at, ok := p.added[id]; ok {
+		return at.path, nil
 	}
 	for _, dir := range p.dirs {
 		for _, ext := range pictureExts {

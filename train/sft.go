@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
+	"searchloop/internal/manifest"
 	"searchloop/internal/recipe"
 	"searchloop/rollout/trajectory"
 )
@@ -14,7 +16,8 @@ import (
 // SFTOptions are the places of a warm start.
 type SFTOptions struct {
 	Policy   string   // trained from
-	Rollouts string   // trajectory.Row: what is imitated
+	Rollouts string   // trajectory.Row: what is imitated; may be empty when there are Examples
+	Examples []string // files of conversations: ShareGPT or messages, JSON or JSON lines
 	Judged   string   // needed by sft.only_correct
 	Images   []string // image stores
 	Out      string
@@ -37,12 +40,22 @@ func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) error {
 	if err := checkSFT(g); err != nil {
 		return err
 	}
-	if !g.OnlyCorrect {
+	if !g.OnlyCorrect || o.Rollouts == "" {
 		o.Judged = ""
 	} else if o.Judged == "" {
 		return fail.New(fail.Usage, "sft", "", "sft.only_correct is set: --judged is needed")
 	}
+	if o.Rollouts == "" && len(o.Examples) == 0 {
+		return fail.New(fail.Usage, "sft", "", "nothing to learn from: --rollouts or --examples is needed")
+	}
 	inputs := map[string]string{"rollouts": o.Rollouts, "judged": o.Judged}
+	for i, path := range o.Examples {
+		inputs[fmt.Sprintf("examples/%d", i)] = path
+	}
+	examples, err := readExamples(o, k)
+	if err != nil {
+		return err
+	}
 	if err := policyInputs(inputs, "policy", o.Policy); err != nil {
 		return err
 	}
@@ -51,12 +64,14 @@ func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) error {
 		Seed  uint64
 		SFT   recipe.SFT
 		Tools json.RawMessage `json:",omitempty"`
-	}{"sft", rec.Seed, g, o.Tools}})
+		// Pictures are the images that examples name by path.
+		Pictures string `json:",omitempty"`
+	}{"sft", rec.Seed, g, o.Tools, examples.digest()}})
 	if err != nil || part == nil {
 		return err
 	}
 	defer part.Discard()
-	s := &school{run: r, o: o, kit: k, settings: g}
+	s := &school{run: r, o: o, kit: k, settings: g, images: examples.images, examples: examples.rows}
 	if err := s.read(); err != nil {
 		return err
 	}
@@ -101,9 +116,48 @@ type school struct {
 	kit      kit
 	settings recipe.SFT
 
-	policy Policy
-	images *Pictures
+	policy   Policy
+	images   *Pictures
+	examples []*dialogue
 	*lessons
+}
+
+// examples are conversations from files, with the images they name.
+type examples struct {
+	rows   []*dialogue
+	images *Pictures
+}
+
+func readExamples(o SFTOptions, k kit) (*examples, error) {
+	read, err := k.pictures(o.Policy)
+	if err != nil {
+		return nil, err
+	}
+	e := &examples{images: OpenPictures(read, o.Images...)}
+	for _, path := range o.Examples {
+		rows, err := readDialogues(path, e.images)
+		if err != nil {
+			return nil, err
+		}
+		e.rows = append(e.rows, rows...)
+	}
+	return e, nil
+}
+
+// digest identifies the images; "" without any.
+func (e *examples) digest() string {
+	var list strings.Builder
+	for _, d := range e.rows {
+		for i := range d.turns {
+			for _, id := range d.turns[i].images {
+				list.WriteString(id)
+			}
+		}
+	}
+	if list.Len() == 0 {
+		return ""
+	}
+	return manifest.Hash([]byte(list.String()))
 }
 
 // read loads the policy and renders the trajectories.
@@ -119,14 +173,9 @@ func (s *school) read() error {
 	if err != nil {
 		return err
 	}
-	read, err := s.kit.pictures(s.o.Policy)
-	if err != nil {
-		return err
-	}
-	s.images = OpenPictures(read, s.o.Images...)
-	l := lessonReader{rollouts: s.o.Rollouts, render: render, tools: s.o.Tools, images: s.images,
+	l := lessonReader{rollouts: s.o.Rollouts, examples: s.examples, render: render, tools: s.o.Tools, images: s.images,
 		check: Checker{Traits: s.policy.Traits(), Known: known, Budget: s.settings.PackTokens}}
-	if s.settings.OnlyCorrect {
+	if s.o.Judged != "" {
 		if l.correct, err = correctRows(s.o.Judged); err != nil {
 			return err
 		}

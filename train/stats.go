@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"searchloop/internal/chat"
 	"searchloop/rollout/trajectory"
 )
 
@@ -69,6 +70,19 @@ func (s *Stats) row(r *trajectory.Row) {
 	for tool, n := range calls {
 		entry(s.Calls, tool).add(float64(n))
 	}
+}
+
+// example counts a conversation from a file.
+func (s *Stats) example(d *dialogue) {
+	s.Rows++
+	s.Status[trajectory.OK]++
+	turns := 0
+	for i := range d.turns {
+		if d.turns[i].role == chat.Assistant {
+			turns++
+		}
+	}
+	s.Turns.add(float64(turns))
 }
 
 // size counts a row's tokens and images: as sampled, or as rendered.

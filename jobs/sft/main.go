@@ -12,7 +12,8 @@ import (
 type command struct {
 	job.Flags
 	Policy   string   `required:"" placeholder:"DIR" help:"Policy to start from: a Hugging Face folder or a checkpoint."`
-	Rollouts string   `required:"" placeholder:"DIR" help:"Trajectories to imitate."`
+	Rollouts string   `placeholder:"DIR" help:"Trajectories to imitate."`
+	Examples []string `placeholder:"FILE" sep:"none" help:"Conversations to imitate: ShareGPT or messages, JSON or JSON lines (repeatable)."`
 	Judged   string   `placeholder:"DIR" help:"Judgements of them; needed by sft.only_correct."`
 	Images   []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)."`
 	Out      string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint."`
@@ -27,7 +28,7 @@ func (c *command) Run(ctx context.Context, r *job.Run) error {
 	if err != nil {
 		return err
 	}
-	return train.SFT(ctx, r, train.SFTOptions{Policy: c.Policy, Rollouts: c.Rollouts, Judged: c.Judged, Images: c.Images, Out: c.Out, Tools: tools})
+	return train.SFT(ctx, r, train.SFTOptions{Policy: c.Policy, Rollouts: c.Rollouts, Examples: c.Examples, Judged: c.Judged, Images: c.Images, Out: c.Out, Tools: tools})
 }
 
 func main() { job.Main("sft", "Teach a policy to play as trajectories play.", new(command)) }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 
 	openai "github.com/sashabaranov/go-openai"
 
-	"searchloop/corpus"
 	"searchloop/internal/fail"
 	"searchloop/internal/recipe"
 	"searchloop/rollout/tool"
@@ -19,20 +17,11 @@ func schemas(rec *recipe.Recipe) (json.RawMessage, error) {
 	if !rec.Protocol.ToolSchemas {
 		return nil, nil
 	}
-	box, err := tool.New(rec.Tools, tool.Sources{Text: nowhere{}, Image: nowhere{}, Lens: map[string]corpus.LensEntry{}})
-	if err != nil {
-		return nil, err
-	}
 	var list []openai.Tool
-	for _, t := range box.Schemas() {
+	for _, t := range tool.Schemas(rec.Tools) {
 		list = append(list, openai.Tool{Type: openai.ToolTypeFunction,
 			Function: &openai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: t.Parameters}})
 	}
 	text, err := json.Marshal(list)
 	return text, fail.Wrap(fail.Bug, "tool schemas", "", err)
 }
-
-// nowhere lets the box be made; nothing is searched here.
-type nowhere struct{}
-
-func (nowhere) Search(context.Context, []string, int) ([][]tool.Hit, error) { return nil, nil }
