@@ -415,7 +415,7 @@ func checkRejects(dir string, bound float64) error {
 	}
 	if c := m.Counts; c.In > 0 && float64(c.Rejected) > bound*float64(c.In) {
 		e := fail.New(fail.Bound, "prep", dir, "%d of %d rows were rejected", c.Rejected, c.In)
-		e.Hint = "the dataset is complete without them; the reasons are in its rejects files; --max-rejects moves the bound"
+		e.Hint = "the dataset is complete without them; the reasons are in its rejects files; mend them and add --fresh; --max-rejects moves the bound"
 		return e
 	}
 	return nil

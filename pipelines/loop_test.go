@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -36,9 +37,13 @@ var binaries string
 // TestMain takes the jobs of bin/ when make finds them up to date, and builds them
 // otherwise.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("6") // most tests wait: for disks, servers, the clock
+	}
 	if exec.Command("make", "-C", "..", "-q", "build").Run() == nil {
 		binaries, _ = filepath.Abs("../bin")
-		os.Exit(m.Run())
+		os.Exit(run(m))
 	}
 	dir, err := os.MkdirTemp("", "searchloop-bin-")
 	if err != nil {
@@ -53,9 +58,15 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binaries = dir
-	code := m.Run()
+	code := run(m)
 	os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+func run(m *testing.M) int {
+	code := m.Run()
+	os.RemoveAll(finished())
+	return code
 }
 
 // place is a folder that looks like the project to make, with data and runs of
