@@ -74,8 +74,9 @@ func (q qwen) Positions(tokens []int32, grids [][3]int32) ([3][]int32, error) {
 	return pos, err
 }
 
-func (q qwen) Traits() Traits {
-	c := q.Config()
+func (q qwen) Traits() Traits { return traitsOf(q.Config()) }
+
+func traitsOf(c qwenvl.Config) Traits {
 	t := Traits{Vocab: c.Vocab, ImagePad: -1}
 	if c.HasVision() {
 		// vision_pad has no name in config.json; in every Qwen vocabulary it stands
