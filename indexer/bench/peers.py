@@ -26,7 +26,7 @@ def best(f, runs):
 
 
 for n in (1, 4, 16, 256):
-    runs = 5 if n < 16 else 2
+    runs = 12 if n < 16 else 3
     if mode == "installed":
         out[f"faiss as installed b{n}"] = n / best(lambda: index.search(q[:n], K), runs)
         continue
@@ -45,5 +45,5 @@ if mode == "installed":
             np.take_along_axis(s, top, 1).argsort(axis=1)
 
     for n in (1, 4, 16, 256):
-        out[f"numpy b{n}"] = n / best(lambda: numpy_search(n), 3 if n < 16 else 1)
+        out[f"numpy b{n}"] = n / best(lambda: numpy_search(n), 8 if n < 16 else 2)
 print(json.dumps(out))
