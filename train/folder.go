@@ -155,7 +155,7 @@ type sealer interface {
 
 // Meta is the Meta of a checkpoint's manifest.
 type Meta struct {
-	Kind    string `json:"kind"`   // sft or grpo
+	Kind    string `json:"kind"`   // sft, grpo or merge
 	Policy  string `json:"policy"` // WeightsDigest of the folder
 	Steps   int64  `json:"steps"`
 	Rows    int64  `json:"rows"` // trained on
@@ -202,6 +202,9 @@ func publish(d sealer, dir, from string, policy Policy, stats any, refused []ref
 	names, err := checkpointFiles(dir, small)
 	if err != nil {
 		return err
+	}
+	if l, ok := policy.(*adapted); ok {
+		names = append(names, l.files()...)
 	}
 	return d.SealFiles(names, meta)
 }

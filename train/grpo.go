@@ -80,6 +80,9 @@ func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) error {
 	if err := u.score(ctx, loss); err != nil {
 		return err
 	}
+	if u.policy, err = adapt(u.policy, g.LoRA, rec.Seed); err != nil {
+		return err
+	}
 	t, err := newRun(r, d, "grpo", g.Optimizer, u.policy, u.rows, u.plan(rec.Seed, g), g.PackTokens, g.SaveSteps, u.images, u.goal)
 	if err != nil {
 		return err
@@ -323,6 +326,15 @@ func (u *update) carry(t *run) error {
 		return nil
 	}
 	defer f.Close()
+	if l, ok := t.policy.(*adapted); ok {
+		if err := c.read(f, t.params, t.opt, true); err != nil {
+			return err
+		}
+		l.rebase()
+		t.opt.Skipped = 0
+		u.run.Log.Info("continuing the policy's adapter", "updates", c.Updates)
+		return nil
+	}
 	for _, p := range t.params {
 		master, err := f.Float32("weight." + p.Name)
 		if err != nil {

@@ -68,6 +68,9 @@ func (r *run) train(ctx context.Context, j *job.Run) error {
 	if c != nil {
 		r.done, r.inARow, size = c.Step, c.InARow, c.Metrics
 		r.saved = c.Step
+		if l, ok := r.policy.(*adapted); ok {
+			l.apply()
+		}
 		r.log.Info("continuing", "step", c.Step, "of", len(r.steps))
 	} else if why != "" {
 		r.log.Warn("starting from the beginning", "because", why)
@@ -146,7 +149,14 @@ func (r *run) step(ctx context.Context) error {
 	if err := r.goal.finish(r.done, line); err != nil {
 		return err
 	}
+	l, factors := r.policy.(*adapted)
+	if factors {
+		l.gather()
+	}
 	norm, ok := r.opt.Step(float64(line.LR))
+	if factors {
+		l.apply()
+	}
 	line.GradNorm, line.Skipped = Number(norm), !ok
 	r.done++
 	if r.inARow++; ok {

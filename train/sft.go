@@ -75,6 +75,9 @@ func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) error {
 	if err := s.read(); err != nil {
 		return err
 	}
+	if s.policy, err = adapt(s.policy, g.LoRA, rec.Seed); err != nil {
+		return err
+	}
 	t, err := newRun(r, d, "sft", g.Optimizer, s.policy, s.rows, s.plan(rec.Seed, g), g.PackTokens, g.SaveSteps, s.images, new(imitation))
 	if err != nil {
 		return err

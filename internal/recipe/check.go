@@ -19,9 +19,19 @@ func (r *Recipe) check() error {
 		}
 		return nil
 	}
+	within := func(key string, v, least, most float64) error {
+		if v < least || v > most {
+			return fmt.Errorf("%s is %v, want %v to %v", key, v, least, most)
+		}
+		return nil
+	}
 	for _, err := range []error{
-		oneOf("protocol.name", r.Protocol.Name, "mm-deepresearch"),
-		oneOf("reward.name", r.Reward.Name, "mm-deepresearch"),
+		oneOf("protocol.name", r.Protocol.Name, "mm-deepresearch", "search-r1", "mmsearch-r1", "vision-deepresearch", "rag", "direct"),
+		oneOf("reward.name", r.Reward.Name, "mm-deepresearch", "search-r1", "search-r1-format", "mmsearch-r1", "vision-deepresearch", "exact", "sub_exact", "f1", "numeric", "date"),
+		oneOf("reward.match", r.Reward.Match, "exact", "sub_exact", "f1", "numeric", "date"),
+		within("reward.penalty", r.Reward.Penalty, -1, 1),
+		within("protocol.repetition", r.Protocol.Repetition, 0, 1),
+		atLeast("judge.votes", float64(r.Judge.Votes), 0),
 		oneOf("grpo.advantage", r.GRPO.Advantage, "grpo", "dr_grpo", "none", "rloo", "batch", "max_rl"),
 		oneOf("grpo.aggregation", r.GRPO.Aggregation, "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
 		oneOf("grpo.kl_estimator", r.GRPO.KLEstimator, "k1", "k2", "k3", "k3+"),
@@ -51,6 +61,15 @@ func (r *Recipe) check() error {
 			return fmt.Errorf("tools: the name %q is empty or given twice", t.Name)
 		}
 		seen[t.Name] = true
+		for _, err := range []error{
+			oneOf("tools[].format", t.Format, "doc", "doc_tight", "numbered", "links"),
+			atLeast("tools[].topk", float64(t.TopK), 0), atLeast("tools[].images", float64(t.Images), 0), atLeast("tools[].max_calls", float64(t.MaxCalls), 0),
+			within("tools[].enlarge", float64(t.Enlarge), 0, 8),
+		} {
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

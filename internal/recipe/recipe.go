@@ -72,6 +72,10 @@ type Tool struct {
 type Retrieval struct {
 	TextURL  string `yaml:"text_url" json:"text_url"` // empty: the index is opened in the process
 	ImageURL string `yaml:"image_url" json:"image_url"`
+
+	ModelURL    string `yaml:"model_url,omitempty" json:"model_url,omitempty"`       // OpenAI-compatible server that model_search asks
+	ReaderURL   string `yaml:"reader_url,omitempty" json:"reader_url,omitempty"`     // and that sums up pages for visit; empty: pages are shown as they are
+	ReaderModel string `yaml:"reader_model,omitempty" json:"reader_model,omitempty"` // its model
 }
 
 // Samplings holds the sampling of training rollouts and of evaluation.
@@ -90,29 +94,42 @@ type Sampling struct {
 
 // Rollout is how many questions an epoch takes and how they are run.
 type Rollout struct {
-	Questions   int `yaml:"questions" json:"questions"` // questions per epoch, drawn by seed and epoch; 0 = all
-	Concurrency int `yaml:"concurrency" json:"-"`       // trajectories at once; does not change the result
-	TimeoutSec  int `yaml:"timeout_sec" json:"-"`       // one policy request
-	DeadlineSec int `yaml:"deadline_sec" json:"-"`      // one trajectory
+	Questions   int     `yaml:"questions" json:"questions"` // questions per epoch, drawn by seed and epoch; 0 = all
+	Concurrency int     `yaml:"concurrency" json:"-"`       // trajectories at once; does not change the result
+	TimeoutSec  int     `yaml:"timeout_sec" json:"-"`       // one policy request
+	DeadlineSec int     `yaml:"deadline_sec" json:"-"`      // one trajectory
+	Price       float64 `yaml:"price" json:"-"`             // dollars a million sampled tokens, for estimates; 0 = not known
 }
 
 // Reward is how a judged trajectory becomes a number.
 type Reward struct {
-	Name     string  `yaml:"name" json:"name"` // mm-deepresearch
+	Name     string  `yaml:"name" json:"name"` // mm-deepresearch, search-r1, search-r1-format, mmsearch-r1, vision-deepresearch, exact, sub_exact, f1, numeric, date
 	Format   float64 `yaml:"format" json:"format"`
 	Accuracy float64 `yaml:"accuracy" json:"accuracy"`
+
+	Match     string  `yaml:"match,omitempty" json:"match,omitempty"`           // what makes an answer right without a judge: exact (default), sub_exact, f1, numeric, date
+	Penalty   float64 `yaml:"penalty,omitempty" json:"penalty,omitempty"`       // mmsearch-r1: share of the accuracy that searching costs
+	PerSearch bool    `yaml:"per_search,omitempty" json:"per_search,omitempty"` // mmsearch-r1: it costs that for every search
+	Structure float64 `yaml:"structure,omitempty" json:"structure,omitempty"`   // search-r1-format: for good form
+	Final     float64 `yaml:"final,omitempty" json:"final,omitempty"`           // search-r1-format: for an answer tag
+	Retrieval float64 `yaml:"retrieval,omitempty" json:"retrieval,omitempty"`   // search-r1-format: for a result that holds the answer
 }
 
 // Judge is the LLM judge that is asked when exact match fails.
 type Judge struct {
-	Model       string  `yaml:"model" json:"model"`
-	System      string  `yaml:"system" json:"system"`
-	Prompt      string  `yaml:"prompt" json:"prompt"` // text/template over .Question .Truth .Candidates .Answer
-	Temperature float32 `yaml:"temperature" json:"temperature"`
-	MaxTokens   int     `yaml:"max_tokens" json:"max_tokens"`
-	Concurrency int     `yaml:"concurrency" json:"-"`
-	TimeoutSec  int     `yaml:"timeout_sec" json:"-"`
-	MaxFailed   float64 `yaml:"max_failed" json:"max_failed"` // share of rows without a verdict above which the job ends with exit 3
+	Model       string   `yaml:"model" json:"model"`
+	System      string   `yaml:"system" json:"system"`
+	Prompt      string   `yaml:"prompt" json:"prompt"` // text/template over .Question .Truth .Candidates .Answer
+	Temperature float32  `yaml:"temperature" json:"temperature"`
+	MaxTokens   int      `yaml:"max_tokens" json:"max_tokens"`
+	Concurrency int      `yaml:"concurrency" json:"-"`
+	TimeoutSec  int      `yaml:"timeout_sec" json:"-"`
+	Models      []string `yaml:"models,omitempty" json:"models,omitempty"`         // several judges of the same server; the majority decides. Empty: Model alone
+	Votes       int      `yaml:"votes,omitempty" json:"votes,omitempty"`           // verdicts asked of each judge, with different seeds; 0 and 1: one
+	Structured  bool     `yaml:"structured,omitempty" json:"structured,omitempty"` // ask for {"verdict": "yes" or "no"} by schema, where the server takes one
+	Images      int      `yaml:"images,omitempty" json:"images,omitempty"`         // images of the question that the judge sees
+	Price       float64  `yaml:"price" json:"-"`                                   // dollars a million sampled tokens, for estimates; 0 = not known
+	MaxFailed   float64  `yaml:"max_failed" json:"max_failed"`                     // share of rows without a verdict above which the job ends with exit 3
 }
 
 // Model describes a policy made from scratch (the demo); real policies are folders.
@@ -154,8 +171,7 @@ type SFT struct {
 	OnlyCorrect  bool      `yaml:"only_correct" json:"only_correct"` // needs a judged dataset
 	FreezeVision bool      `yaml:"freeze_vision" json:"freeze_vision"`
 	LoRA         LoRA      `yaml:"lora,omitempty" json:"lora,omitzero"`
-	SaveSteps    int       `yaml:"save_steps" json:"-"`            // a resumable state every so many steps
-	KeepStates   int       `yaml:"keep_states,omitempty" json:"-"` // of these, how many stay; 0 = 1
+	SaveSteps    int       `yaml:"save_steps" json:"-"` // a resumable state every so many steps
 }
 
 // GRPO is the policy update from one judged rollout dataset. What is left empty
@@ -192,7 +208,6 @@ type GRPO struct {
 	LoRA                 LoRA       `yaml:"lora,omitempty" json:"lora,omitzero"`
 	MaxMismatch          float64    `yaml:"max_mismatch" json:"max_mismatch"` // stop when mean |new-old log-prob| before the first update exceeds it
 	SaveSteps            int        `yaml:"save_steps" json:"-"`
-	KeepStates           int        `yaml:"keep_states,omitempty" json:"-"`
 }
 
 // Overlong is DAPO's soft penalty: a row of more than MaxTokens-Buffer tokens
