@@ -10,6 +10,7 @@ import (
 	"searchloop/internal/llm"
 	"searchloop/internal/recipe"
 	"searchloop/internal/retry"
+	"searchloop/rollout/protocol"
 	"searchloop/rollout/tool"
 	"searchloop/rollout/trajectory"
 )
@@ -24,6 +25,7 @@ const (
 // agent plays trajectories. Safe for concurrent use.
 type agent struct {
 	recipe   *recipe.Recipe
+	protocol protocol.Protocol
 	sampling recipe.Sampling
 	epoch    int
 	strict   bool // tokens must be exact: a row whose tokens are not fails

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"searchloop/internal/llm"
+	"searchloop/rollout/protocol"
 )
 
 // ask gets the next turn within the token limits. stop: there was no room for it,
@@ -18,6 +19,7 @@ func (t *talk) ask(ctx context.Context, turn int) (reply *llm.Reply, stop bool, 
 		Messages: t.messages, MaxTokens: p.TurnTokens, TokenIDs: true,
 		Temperature: t.sampling.Temperature, TopP: t.sampling.TopP, TopK: t.sampling.TopK,
 		Seed: Seed(t.recipe.Seed, t.epoch, t.q.ID, int(t.row.Sample), turn),
+		Stop: t.protocol.Stops(),
 	}
 	if p.ToolSchemas {
 		req.Tools = t.tools.Schemas()
@@ -57,6 +59,9 @@ func (t *talk) ask(ctx context.Context, turn int) (reply *llm.Reply, stop bool, 
 		t.time.Turns++
 		t.time.Prompt += int64(reply.PromptTokens)
 		reply.Text = strings.ToValidUTF8(reply.Text, "�")
+		if reply.Finish == "stop" && reply.Stop == "" && len(reply.TokenIDs) == 0 {
+			reply.Text = protocol.Complete(reply.Text, req.Stop) // a server that cuts stop texts off and does not say which
+		}
 		// How long the observation was is known only now.
 		if turn == 0 {
 			t.first, t.known = reply.PromptTokens, reply.PromptTokens > 0

@@ -12,8 +12,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"searchloop/internal/fail"
@@ -37,6 +39,8 @@ type Options struct {
 	Lens       string   // lens dataset; needed when the recipe has the lens tool
 	TextIndex  string   // index dataset; needed for text search unless the recipe names a server
 	ImageIndex string   // likewise for image search by text
+	Gallery    string   // passages dataset with images, for crop_and_search
+	Pages      []string // passages datasets whose ids are addresses, for visit
 
 	Policy      string // folder of the policy, served in this process, or:
 	PolicyURL   string // an OpenAI-compatible server
@@ -86,8 +90,8 @@ func (o *Options) plan(r *recipe.Recipe) (plan, error) {
 		p.Sampling.N = o.Samples
 	}
 	switch {
-	case r.Protocol.Name != "mm-deepresearch":
-		return usage("no protocol is named %q", r.Protocol.Name)
+	case r.Protocol.Name == "search-r1" && slices.ContainsFunc(r.Tools, func(t recipe.Tool) bool { return t.Images > 0 }):
+		return usage("protocol search-r1 puts results into the policy's turn, where no image can stand: tools[].images must be 0")
 	case p.Sampling.N < 1 || o.Samples < 0 || o.Limit < 0 || o.Epoch < 0:
 		return usage("%d samples, limit %d, epoch %d: a number is too small", p.Sampling.N, o.Limit, o.Epoch)
 	case given(o.Policy, o.PolicyURL, o.Script) != 1:
@@ -137,13 +141,20 @@ func (p plan) hash() string {
 func (o *Options) spec(p plan, r *recipe.Recipe) (job.Spec, error) {
 	s := job.Spec{Dir: o.Out, Schema: trajectory.RolloutsSchema, Version: trajectory.Version, Params: p, Ext: "parquet", Inputs: map[string]string{"questions": o.Questions}}
 	for _, t := range r.Tools {
+		kind := tool.KindOf(t)
 		switch {
-		case t.Name == tool.TextSearch && r.Retrieval.TextURL == "":
+		case kind == tool.TextSearch && r.Retrieval.TextURL == "":
 			s.Inputs["text_index"] = o.TextIndex
-		case t.Name == tool.ImageByText && r.Retrieval.ImageURL == "":
+		case kind == tool.ImageByText && r.Retrieval.ImageURL == "":
 			s.Inputs["image_index"] = o.ImageIndex
-		case t.Name == tool.ImageByLens:
+		case kind == tool.ImageByLens:
 			s.Inputs["lens"] = o.Lens
+		case kind == tool.CropAndSearch:
+			s.Inputs["gallery"] = o.Gallery
+		case kind == tool.Visit:
+			for i, dir := range o.Pages {
+				s.Inputs[fmt.Sprintf("pages_%d", i)] = dir
+			}
 		}
 	}
 	if o.Policy != "" {

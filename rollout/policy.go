@@ -16,6 +16,12 @@ import (
 // KeyName is the environment variable of the policy server's key.
 const KeyName = "POLICY_API_KEY"
 
+// Environment variables of the keys of the models that tools ask.
+const (
+	ReaderKeyName = "READER_API_KEY"
+	ModelKeyName  = "MODEL_SEARCH_API_KEY"
+)
+
 // patience is how failures of the policy server and of search servers are waited
 // for: the defaults of package retry, which tests shorten.
 var patience retry.Options

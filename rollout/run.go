@@ -5,6 +5,7 @@ import (
 
 	"searchloop/corpus"
 	"searchloop/internal/job"
+	"searchloop/rollout/protocol"
 )
 
 // Run makes the rollouts dataset that o describes. An interrupted run continues
@@ -17,6 +18,10 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 		return err
 	}
 	p, err := o.plan(rec)
+	if err != nil {
+		return err
+	}
+	talks, err := protocol.New(rec.Protocol)
 	if err != nil {
 		return err
 	}
@@ -42,7 +47,7 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	}
 	qs := Draw(all, rec.Seed, epoch, n)
 
-	box, store, closeTools, err := openTools(r, rec, o, qs)
+	box, store, closeTools, err := openTools(ctx, r, rec, o, qs)
 	if err != nil {
 		return err
 	}
@@ -54,7 +59,7 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	defer closePolicy()
 
 	w := &work{r: r, o: o, plan: p, store: store, hash: p.hash(),
-		agent: &agent{recipe: rec, sampling: p.Sampling, epoch: o.Epoch, strict: o.Mode == Train, policy: policy, tools: box, images: store}}
+		agent: &agent{recipe: rec, protocol: talks, sampling: p.Sampling, epoch: o.Epoch, strict: o.Mode == Train, policy: policy, tools: box, images: store}}
 	for _, s := range d.Todo() {
 		sh, err := d.Begin(s)
 		if err != nil {

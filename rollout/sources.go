@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -10,8 +11,10 @@ import (
 	"searchloop/indexer"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
+	"searchloop/internal/llm"
 	"searchloop/internal/manifest"
 	"searchloop/internal/recipe"
+	"searchloop/internal/secret"
 	"searchloop/internal/table"
 	"searchloop/rollout/tool"
 )
@@ -67,8 +70,29 @@ func readLens(dir string, qs []corpus.Question) (map[string]corpus.LensEntry, er
 	return out, nil
 }
 
+// openGallery reads the images that crops are compared with; they lie beside the
+// passages or in the run's stores.
+func openGallery(r *job.Run, dir string, store *corpus.ImageStore) (tool.LookAlike, error) {
+	stores := []*corpus.ImageStore{store}
+	if in := filepath.Join(dir, "images"); exists(in) {
+		s, err := corpus.OpenStore(in)
+		if err != nil {
+			return nil, err
+		}
+		stores = append(stores, s)
+	}
+	g, left, err := tool.OpenGallery(dir, stores...)
+	if err != nil {
+		return nil, err
+	}
+	if left > 0 {
+		r.Log.Warn("images of the gallery that cannot be read are left out", "images", left)
+	}
+	return g, nil
+}
+
 // openTools opens what the recipe's tools search. close ends the indices.
-func openTools(r *job.Run, rec *recipe.Recipe, o Options, qs []corpus.Question) (box *tool.Box, store *corpus.ImageStore, close func() error, err error) {
+func openTools(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options, qs []corpus.Question) (box *tool.Box, store *corpus.ImageStore, close func() error, err error) {
 	var closers []func() error
 	close = func() error {
 		var errs []error
@@ -109,8 +133,15 @@ func openTools(r *job.Run, rec *recipe.Recipe, o Options, qs []corpus.Question) 
 		}
 		return tool.Local{Index: x}, nil
 	}
+	ask := func(name, url, model, key string) (tool.Chatter, error) {
+		c, err := llm.New(llm.Options{Name: name, URL: url, Model: model, Key: secret.FromEnv(key), KeyName: key, Conns: max(1, rec.Rollout.Concurrency), Log: r.Log, Retry: patience})
+		if err == nil {
+			err = c.Probe(ctx)
+		}
+		return c, err
+	}
 	for _, t := range rec.Tools {
-		switch t.Name {
+		switch tool.KindOf(t) {
 		case tool.TextSearch:
 			src.Text, err = index("text search", rec.Retrieval.TextURL, o.TextIndex)
 		case tool.ImageByText:
@@ -118,6 +149,23 @@ func openTools(r *job.Run, rec *recipe.Recipe, o Options, qs []corpus.Question) 
 		case tool.ImageByLens:
 			if o.Lens != "" {
 				src.Lens, err = readLens(o.Lens, qs)
+			}
+		case tool.CropAndSearch:
+			if o.Gallery != "" {
+				src.Crops, err = openGallery(r, o.Gallery, store)
+			}
+		case tool.Visit:
+			if len(o.Pages) > 0 {
+				if src.Pages, err = tool.OpenPages(filepath.Join(o.Out, ".work"), o.Pages...); err == nil {
+					closers = append(closers, src.Pages.Close)
+				}
+			}
+			if url := rec.Retrieval.ReaderURL; url != "" && err == nil {
+				src.Reader, err = ask("reader", url, rec.Retrieval.ReaderModel, ReaderKeyName)
+			}
+		case tool.ModelSearch:
+			if url := rec.Retrieval.ModelURL; url != "" {
+				src.Model, err = ask("model search", url, t.Model, ModelKeyName)
 			}
 		}
 		if err != nil {

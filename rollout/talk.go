@@ -21,6 +21,8 @@ const (
 	ResponseTokens = "response tokens used up"
 	ContextFull    = "the model's context is full"
 	ImageMark      = "the policy wrote an image mark"
+	BadTurns       = "too many turns in a row that ask for nothing"
+	Repetition     = "the policy repeats itself"
 )
 
 // talk is one trajectory in the making.
@@ -29,6 +31,7 @@ type talk struct {
 	q        *corpus.Question
 	row      *trajectory.Row
 	time     *timing
+	asked    protocol.Question
 	messages []llm.Message
 	tokens   ledger
 	imageIDs []string // of all images in messages, in order
@@ -41,19 +44,28 @@ type talk struct {
 	marked  bool // the last turn ended with an image mark
 	inexact bool // the tokens are not known for sure: the row has none
 	pending int  // turns at the end of row.Turns that the policy has not read yet
+
+	rounds int            // tool rounds
+	bad    int            // turns in a row that asked for nothing that could be run
+	calls  map[string]int // that were run, by tool
 }
 
 func (t *talk) run(ctx context.Context) error {
-	if err := t.open(); err != nil {
+	if err := t.open(ctx); err != nil {
 		return err
 	}
-	for turn, rounds := 0, 0; ; turn++ {
+	p := t.recipe.Protocol
+	for turn := 0; ; turn++ {
 		reply, stop, err := t.ask(ctx, turn)
 		if err != nil || stop {
 			return err
 		}
-		said := protocol.Parse(reply.Text)
+		last := t.rounds == p.MaxToolCalls
+		said := t.protocol.Read(reply.Text, protocol.Place{Round: t.rounds, Final: last && p.FinalAnswer})
 		t.say(reply, said)
+		if t.bad++; !wrong(said) {
+			t.bad = 0
+		}
 		switch {
 		case t.marked:
 			t.truncate(ImageMark)
@@ -61,27 +73,56 @@ func (t *talk) run(ctx context.Context) error {
 		case reply.Finish == "length":
 			t.truncate(t.lengthWhy(reply))
 			return nil
-		case len(said.Calls) == 0:
+		case protocol.Repeats(reply.Text, p.Repetition, p.RepetitionWords):
+			t.truncate(Repetition)
+			return nil
+		case len(said.Calls) == 0 && said.Problem == "":
 			t.row.Status = trajectory.OK
 			return nil
-		case rounds == t.recipe.Protocol.MaxToolCalls:
+		case last || t.spent(said.Calls):
 			t.truncate(ToolsExhausted)
 			return nil
+		case p.MaxBadTurns > 0 && t.bad >= p.MaxBadTurns:
+			t.truncate(BadTurns)
+			return nil
 		}
-		rounds++
-		if err := t.observe(ctx, said.Calls); err != nil {
+		t.rounds++
+		if err := t.observe(ctx, said); err != nil {
 			return err
 		}
 	}
 }
 
-// open writes the system and the user message.
-func (t *talk) open() error {
-	if s := t.recipe.Protocol.System; s != "" {
+// wrong says whether a turn asks for nothing that could be run, and gives no answer.
+func wrong(said protocol.Turn) bool {
+	for _, c := range said.Calls {
+		if c.Problem == "" {
+			return false
+		}
+	}
+	return said.Problem != "" || len(said.Calls) > 0
+}
+
+// spent says whether the first of the calls is to a tool that has been called as
+// often as it may be.
+func (t *talk) spent(calls []protocol.Call) bool {
+	if len(calls) == 0 {
+		return false
+	}
+	tool, ok := t.recipe.Tool(calls[0].Name)
+	return ok && tool.MaxCalls > 0 && t.calls[tool.Name] >= tool.MaxCalls
+}
+
+// open writes the system and the user message, and what is looked up before the
+// first turn.
+func (t *talk) open(ctx context.Context) error {
+	t.asked = protocol.Question{Text: t.q.Text, Images: len(t.q.ImageIDs)}
+	t.calls = map[string]int{}
+	if s := protocol.System(t.recipe.Protocol, t.asked); s != "" {
 		t.messages = append(t.messages, llm.Message{Role: "system", Text: s})
 		t.row.Turns = append(t.row.Turns, trajectory.Turn{Role: "system", Text: s})
 	}
-	user := llm.Message{Role: "user", Text: t.recipe.Protocol.UserPrefix + t.q.Text}
+	user := llm.Message{Role: "user", Text: t.protocol.User(t.asked)}
 	for _, id := range t.q.ImageIDs {
 		data, err := t.images.Get(id)
 		if err != nil {
@@ -92,6 +133,11 @@ func (t *talk) open() error {
 	}
 	t.messages = append(t.messages, user)
 	t.row.Turns = append(t.row.Turns, trajectory.Turn{Role: "user", Text: user.Text, Images: t.q.ImageIDs})
+	for _, c := range t.protocol.Before(t.asked) {
+		if err := t.call(ctx, c, false); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -107,6 +153,9 @@ func (t *talk) say(r *llm.Reply, said protocol.Turn) {
 			turn.Error = c.Problem
 		}
 	}
+	if said.Problem != "" {
+		turn.Error = said.Problem
+	}
 	if said.HasAnswer {
 		t.row.Answer, t.row.HasAnswer = said.Answer, true
 	}
@@ -115,35 +164,55 @@ func (t *talk) say(r *llm.Reply, said protocol.Turn) {
 }
 
 // observe runs the calls of a turn and adds what they give. Every call is
-// answered; those beyond CallsPerTurn by one message for all of them.
-func (t *talk) observe(ctx context.Context, calls []protocol.Call) error {
+// answered; those beyond CallsPerTurn by one message for all of them. A turn that
+// asks for nothing is told so.
+func (t *talk) observe(ctx context.Context, said protocol.Turn) error {
 	begin := time.Now()
 	defer func() { t.time.Tools += time.Since(begin).Seconds() }()
 	run := max(1, t.recipe.Protocol.CallsPerTurn)
-	for i, c := range calls {
-		var res tool.Result
-		if i < run {
-			var err error
-			if res, err = t.tools.Run(ctx, t.q, c); err != nil {
-				return err
-			}
-		} else {
-			res = tool.Result{Text: protocol.TooManyCalls(run), Problem: protocol.TooManyCalls(run)}
-			c = protocol.Call{}
+	calls := said.Calls
+	if len(calls) == 0 {
+		return t.result(ctx, protocol.Call{}, tool.Result{Text: said.Problem, Problem: said.Problem}, true)
+	}
+	for i, c := range calls[:min(run, len(calls))] {
+		if err := t.call(ctx, c, i+1 == len(calls)); err != nil {
+			return err
 		}
-		t.result(c, res)
-		if i == run {
-			return nil
-		}
+	}
+	if len(calls) > run {
+		problem := protocol.TooManyCalls(run)
+		return t.result(ctx, protocol.Call{}, tool.Result{Text: problem, Problem: problem}, true)
 	}
 	return nil
 }
 
-// result adds one tool message.
-func (t *talk) result(c protocol.Call, res tool.Result) {
-	text := protocol.Cut(strings.ToValidUTF8(res.Text, "�"), t.recipe.Protocol.ToolChars)
-	msg := llm.Message{Role: "tool", Text: text}
-	turn := trajectory.Turn{Role: "tool", Text: text, Call: c.Name, Args: c.Args, Error: res.Problem}
+// call runs one call; last: nothing more is said before the policy's next turn.
+func (t *talk) call(ctx context.Context, c protocol.Call, last bool) error {
+	res, err := t.tools.Run(ctx, t.q, c)
+	if err != nil {
+		return err
+	}
+	if c.Problem == "" {
+		t.calls[c.Name]++
+	}
+	return t.result(ctx, c, res, last)
+}
+
+// result adds what the environment says, cut to its limits, in the protocol's form.
+func (t *talk) result(ctx context.Context, c protocol.Call, res tool.Result, last bool) error {
+	p := t.recipe.Protocol
+	text := protocol.Cut(strings.ToValidUTF8(res.Text, "�"), p.ToolChars)
+	text, err := t.policy.Cut(ctx, text, p.ObservationTokens)
+	if err != nil {
+		return err
+	}
+	text = t.protocol.Tell(protocol.Observation{Call: c, Text: text, Problem: res.Problem != "" && res.Text == res.Problem, Question: t.asked})
+	if last && p.FinalAnswer && t.rounds == p.MaxToolCalls {
+		text += "\n\n" + protocol.Final(p)
+	}
+	role := t.protocol.Role()
+	msg := llm.Message{Role: role, Text: text}
+	turn := trajectory.Turn{Role: role, Text: text, Call: c.Name, Args: c.Args, Error: res.Problem}
 	for _, img := range res.Images {
 		msg.Images = append(msg.Images, img.Data)
 		turn.Images = append(turn.Images, img.ID)
@@ -152,6 +221,7 @@ func (t *talk) result(c protocol.Call, res tool.Result) {
 	t.messages = append(t.messages, msg)
 	t.row.Turns = append(t.row.Turns, turn)
 	t.pending++
+	return nil
 }
 
 // drop ends the trajectory before the policy reads the last observation: the row

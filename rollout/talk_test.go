@@ -78,6 +78,10 @@ func newStage(t *testing.T, opt scripted.Options, change func(*recipe.Recipe)) s
 	if change != nil {
 		change(rec)
 	}
+	talks, err := protocol.New(rec.Protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
 	store, err := corpus.OpenStore(filepath.Join(t.TempDir(), "images"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +111,7 @@ func newStage(t *testing.T, opt scripted.Options, change func(*recipe.Recipe)) s
 		t.Fatal(err)
 	}
 	return stage{
-		agent:  &agent{recipe: rec, sampling: recipe.Sampling{N: 1, Temperature: 1}, epoch: 1, strict: true, policy: c, tools: box, images: store},
+		agent:  &agent{recipe: rec, protocol: talks, sampling: recipe.Sampling{N: 1, Temperature: 1}, epoch: 1, strict: true, policy: c, tools: box, images: store},
 		server: s, hitID: hit,
 		shown: corpus.Question{ID: "q1", Text: "Which river?", Answers: []string{"Lim"}, ImageIDs: []string{own}},
 		plain: corpus.Question{ID: "q2", Text: "Which river?", Answers: []string{"Lim"}},

@@ -16,6 +16,8 @@ type command struct {
 	Lens        string   `placeholder:"DIR" help:"Lens dataset, for image_search_by_lens."`
 	TextIndex   string   `placeholder:"DIR" help:"Index of passages, for text_search."`
 	ImageIndex  string   `placeholder:"DIR" help:"Index of an image corpus, for image_search_by_text_query."`
+	Gallery     string   `placeholder:"DIR" help:"Passages with images, for crop_and_search."`
+	Pages       []string `sep:"none" placeholder:"DIR" help:"Passages whose ids are addresses, for visit (repeatable)."`
 	Policy      string   `placeholder:"DIR" help:"Folder of the policy; it is served in this process."`
 	PolicyURL   string   `placeholder:"URL" help:"OpenAI-compatible server of the policy, instead of a folder (key: POLICY_API_KEY)."`
 	PolicyModel string   `placeholder:"NAME" help:"Model of that server (default: its only one)."`
@@ -30,7 +32,7 @@ type command struct {
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	return rollout.Run(ctx, r, rollout.Options{
-		Questions: c.Questions, Images: c.Images, Lens: c.Lens, TextIndex: c.TextIndex, ImageIndex: c.ImageIndex,
+		Questions: c.Questions, Images: c.Images, Lens: c.Lens, TextIndex: c.TextIndex, ImageIndex: c.ImageIndex, Gallery: c.Gallery, Pages: c.Pages,
 		Policy: c.Policy, PolicyURL: c.PolicyURL, PolicyModel: c.PolicyModel, Script: c.Script,
 		Out: c.Out, Run: c.RunName, Epoch: c.Epoch, Mode: c.Mode, Limit: c.Limit, Samples: c.Samples,
 	})

@@ -20,11 +20,14 @@ const maxRunes = 4000
 //
 // Marks inside the text are broken up, and characters that show nothing or turn
 // the writing direction are removed.
-func Wrap(name, text string) string {
-	return "<<<" + name + "\n" + clean(text) + "\n" + name + ">>>"
+func Wrap(name, text string) string { return Within(name, text, maxRunes) }
+
+// Within is Wrap with another bound.
+func Within(name, text string, maxRunes int) string {
+	return "<<<" + name + "\n" + clean(text, maxRunes) + "\n" + name + ">>>"
 }
 
-func clean(text string) string {
+func clean(text string, maxRunes int) string {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	text = strings.Map(func(r rune) rune {
 		switch {

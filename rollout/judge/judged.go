@@ -16,7 +16,7 @@ func (w *work) exact(t *trajectory.Row) (verdict, by string) {
 		return trajectory.NoAnswer, ""
 	case len(t.Answers) == 0:
 		return trajectory.JudgeError, "" // there is no truth to compare with
-	case reward.Match(t.Answer, t.Answers):
+	case reward.MatchBy(w.rec.Reward, t.Answer, t.Answers):
 		return trajectory.Correct, "exact_match"
 	case t.Answer == "" || w.ask == nil:
 		return trajectory.Incorrect, "exact_match"
@@ -37,9 +37,8 @@ func (w *work) judged(t *trajectory.Row, verdict, by, reply string) (trajectory.
 	if t.Status == trajectory.Failed || verdict == trajectory.Unparsable || verdict == trajectory.JudgeError {
 		return j, nil
 	}
-	var err error
-	j.Components, j.Reward, err = reward.Score(w.rec.Reward, t, j.Correct)
-	j.Scored = err == nil
+	r, err := reward.Score(w.rec.Reward, t, j.Correct)
+	j.Components, j.Reward, j.Scored = r.Parts, r.Reward, r.Scored && err == nil
 	return j, err
 }
 
@@ -59,8 +58,9 @@ type Summary struct {
 	Unparsable int     `json:"unparsable"`
 	Failed     int     `json:"failed"`      // the judge failed
 	FailedRows int     `json:"failed_rows"` // failed trajectories
+	Masked     int     `json:"masked"`      // have a verdict or no answer, and no reward by the rule
 	ByJudge    int     `json:"by_judge"`
-	Accuracy   float64 `json:"accuracy"`    // correct of the scored
+	Accuracy   float64 `json:"accuracy"`    // correct of the scored and the masked
 	MeanReward float64 `json:"mean_reward"` // of the scored
 
 	reward float64
@@ -85,9 +85,15 @@ func (s *Summary) add(j *trajectory.Judged) {
 	default:
 		s.Failed++
 	}
-	if j.Scored {
+	switch {
+	case j.Scored:
 		s.Scored++
 		s.reward += j.Reward
-		s.Accuracy, s.MeanReward = float64(s.Correct)/float64(s.Scored), s.reward/float64(s.Scored)
+		s.MeanReward = s.reward / float64(s.Scored)
+	case j.Status != trajectory.Failed && !missing(j):
+		s.Masked++
+	}
+	if n := s.Scored + s.Masked; n > 0 {
+		s.Accuracy = float64(s.Correct) / float64(n)
 	}
 }

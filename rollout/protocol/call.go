@@ -43,8 +43,26 @@ type Call struct {
 	Name    string   // "" when the call names none
 	Args    string   // the arguments as compact JSON; "" when there are none
 	Queries []string // arguments.query_list, trimmed
+	URLs    []string // pages to visit
+	Image   int      // number of an image of the question, from 1
+	Boxes   []Box    // parts of that image
+	Goal    string   // what is looked for there
 	Problem string   // why the call cannot be run, in the words the model is told; "" for a good call
 }
+
+// Box is a part of an image: left, top, right, bottom, each 0 to 1000 over the
+// image's width or height.
+type Box [4]float64
+
+// search is a call of a tool that takes one text.
+func search(name, query string) Call {
+	args, _ := json.Marshal(map[string][]string{"query_list": {query}})
+	return Call{Name: name, Args: string(args), Queries: []string{query}}
+}
+
+// oneLine is a query as it is sent: white space of any kind and length is one
+// space.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // parseCall reads the text between the tags of a call. Arguments other than
 // query_list are allowed and ignored.

@@ -7,9 +7,10 @@ type Turn struct {
 	Calls     []Call // every call, well-formed or not, in order
 	Answer    string // content of the last closed answer tag, trimmed
 	HasAnswer bool
+	Problem   string // the turn asks for nothing and gives no answer; the policy is told so, in these words, and goes on
 }
 
-// Parse reads an assistant turn.
+// Parse reads an assistant turn of mm-deepresearch.
 //
 //   - A closed think block is opaque: calls and answers inside it are thoughts.
 //     A think tag that is never closed is ignored, and what follows it is read.

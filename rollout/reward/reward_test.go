@@ -121,7 +121,8 @@ func TestScore(t *testing.T) {
 		{"ten answers", talk("<think>b</think>" + strings.Repeat("<answer>Paris</answer>", 10)), "Paris", true, true, 0.9},
 		{"eleven answers in a result", talk(call, "#"+many, end), "Paris", true, true, 1},
 	} {
-		parts, got, err := Score(rule, &trajectory.Row{Turns: c.turns, Answer: c.answer, HasAnswer: c.has}, c.correct)
+		r, err := Score(rule, &trajectory.Row{Turns: c.turns, Answer: c.answer, HasAnswer: c.has}, c.correct)
+		parts, got := r.Parts, r.Reward
 		if err != nil || math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%s: %g, want %g (%v)", c.name, got, c.want, err)
 		}
@@ -136,7 +137,7 @@ func TestScore(t *testing.T) {
 			t.Errorf("%s: the parts give %g, the reward is %g", c.name, sum*scale, got)
 		}
 	}
-	if _, _, err := Score(recipe.Reward{Name: "x"}, &trajectory.Row{}, false); fail.KindOf(err) != fail.Usage {
+	if _, err := Score(recipe.Reward{Name: "x"}, &trajectory.Row{}, false); fail.KindOf(err) != fail.Usage {
 		t.Error(err)
 	}
 }

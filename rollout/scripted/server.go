@@ -146,11 +146,16 @@ func (s *Server) reply(in chatRequest, conv Conversation) (*ChatResponse, *refus
 	if err != nil {
 		return nil, &refusal{http.StatusInternalServerError, err.Error(), "script"}
 	}
-	if i := firstStop(text, in.Stop); i >= 0 {
-		text = text[:i]
-	}
-	prompt, images := toyPrompt(in.Messages)
+	prompt, images := toyPrompt(in)
 	ids := toyTurn(text)
+	i, stop := firstStop(text, in.Stop)
+	if i >= 0 {
+		// The end mark was never sampled; the stop text was, whether it is told or not.
+		ids = toyBytes(text[:i+len(stop)])
+		if text = text[:i]; in.KeepStop {
+			text += stop
+		}
+	}
 	bytes := 1 // of a token
 	if !s.opt.Tokens {
 		bytes = plainBytes
@@ -168,10 +173,10 @@ func (s *Server) reply(in chatRequest, conv Conversation) (*ChatResponse, *refus
 	}
 	finish := "stop"
 	if limit > 0 && count(ids) > limit {
-		ids, finish = ids[:limit*bytes], "length"
+		ids, finish, stop = ids[:limit*bytes], "length", ""
 		text = string(toyText(ids))
 	}
-	resp := &ChatResponse{Object: "chat.completion", Model: s.opt.Model, Choices: []Choice{{Message: ReplyMessage{Role: "assistant", Content: text}, Finish: finish}}}
+	resp := &ChatResponse{Object: "chat.completion", Model: s.opt.Model, Choices: []Choice{{Message: ReplyMessage{Role: "assistant", Content: text}, Finish: finish, Stop: stop}}}
 	resp.Policy = s.opt.Policy
 	resp.Usage = Usage{count(prompt), count(ids), count(prompt) + count(ids)}
 	if s.opt.Tokens && in.ReturnTokenIDs {
@@ -186,14 +191,14 @@ func (s *Server) reply(in chatRequest, conv Conversation) (*ChatResponse, *refus
 	return resp, nil
 }
 
-func firstStop(text string, stop []string) int {
-	first := -1
+func firstStop(text string, stop []string) (at int, which string) {
+	at = -1
 	for _, x := range stop {
-		if i := strings.Index(text, x); x != "" && i >= 0 && (first < 0 || i < first) {
-			first = i
+		if i := strings.Index(text, x); x != "" && i >= 0 && (at < 0 || i < at) {
+			at, which = i, x
 		}
 	}
-	return first
+	return at, which
 }
 
 // conversation reads the messages for a script.

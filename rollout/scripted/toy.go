@@ -8,8 +8,9 @@ import "encoding/json"
 //	im_start role \n [vision_start image_pad×4 vision_end]… text im_end \n
 //
 // and im_start "assistant" \n at the end. An assistant message that carries
-// token_ids is these ids, end mark included, instead of text and im_end. Every
-// picture has the grid 1×4×4.
+// token_ids is these ids, end mark included, instead of text and im_end; one that
+// carries segments is these. A last message that is to be gone on with has neither
+// im_end nor what follows. Every picture has the grid 1×4×4.
 const (
 	toyStart = 256 + iota
 	toyEnd
@@ -51,9 +52,9 @@ func toyLogprobs(ids []int32) []float32 {
 	return out
 }
 
-// toyPrompt renders messages.
-func toyPrompt(messages []requestMessage) (ids []int32, images []PromptImage) {
-	for _, m := range messages {
+// toyPrompt renders the messages of a request.
+func toyPrompt(in chatRequest) (ids []int32, images []PromptImage) {
+	for i, m := range in.Messages {
 		ids = append(ids, toyStart)
 		ids = append(ids, toyBytes(m.Role+"\n")...)
 		text, pictures, _ := m.content()
@@ -62,10 +63,24 @@ func toyPrompt(messages []requestMessage) (ids []int32, images []PromptImage) {
 			images = append(images, PromptImage{Grid: toyGrid, Offset: int32(len(ids))})
 			ids = append(ids, toyPad, toyPad, toyPad, toyPad, toyVisionEnd)
 		}
-		if m.Role == "assistant" && len(m.TokenIDs) > 0 {
+		goesOn := in.Continue && i+1 == len(in.Messages)
+		switch {
+		case len(m.Segments) > 0:
+			for _, g := range m.Segments {
+				ids = append(append(ids, g.TokenIDs...), toyBytes(g.Text)...)
+			}
+			if !goesOn && ids[len(ids)-1] != toyEnd {
+				ids = append(ids, toyEnd)
+			}
+		case m.Role == "assistant" && len(m.TokenIDs) > 0:
 			ids = append(ids, m.TokenIDs...)
-		} else {
+		case goesOn:
+			ids = append(ids, toyBytes(text)...)
+		default:
 			ids = append(append(ids, toyBytes(text)...), toyEnd)
+		}
+		if goesOn {
+			return ids, images
 		}
 		ids = append(ids, '\n')
 	}
@@ -81,12 +96,18 @@ type chatRequest struct {
 	Seed           int64            `json:"seed"`
 	Stop           []string         `json:"stop"`
 	ReturnTokenIDs bool             `json:"return_token_ids"`
+	Continue       bool             `json:"continue_final_message"`
+	KeepStop       bool             `json:"include_stop_str_in_output"`
 }
 
 type requestMessage struct {
 	Role     string          `json:"role"`
 	Content  json.RawMessage `json:"content"`
 	TokenIDs []int32         `json:"token_ids"`
+	Segments []struct {
+		TokenIDs []int32 `json:"token_ids"`
+		Text     string  `json:"text"`
+	} `json:"segments"`
 }
 
 // ChatResponse is a chat completion with the token-id extension.
@@ -106,6 +127,7 @@ type Choice struct {
 	Index    int          `json:"index"`
 	Message  ReplyMessage `json:"message"`
 	Finish   string       `json:"finish_reason"`
+	Stop     string       `json:"stop_reason,omitempty"` // the stop text that ended the turn
 	TokenIDs []int32      `json:"token_ids,omitempty"`
 	Logprobs []float32    `json:"token_logprobs,omitempty"`
 }

@@ -1,5 +1,6 @@
 // Package tool runs the tools of a policy: text search, image search by text and
-// image search by lens. A call that the policy wrote goes in, what the policy
+// by lens, search for parts of an image, visits of stored pages, and questions to
+// another model. A call that the policy wrote goes in, what the policy
 // reads comes out: plain text and pictures.
 //
 // A call that cannot be answered (an unknown tool, a bad list of queries, no
@@ -10,9 +11,8 @@ package tool
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
+	"strings"
 
 	"searchloop/corpus"
 	"searchloop/internal/fail"
@@ -26,13 +26,26 @@ const (
 	TextSearch  = "text_search"
 	ImageByText = "image_search_by_text_query"
 	ImageByLens = "image_search_by_lens"
+
+	CropAndSearch = "crop_and_search"
+	Visit         = "visit"
+	ModelSearch   = "model_search"
 )
+
+// KindOf is what a tool does: its kind, or else its name.
+func KindOf(t recipe.Tool) string {
+	if t.Kind != "" {
+		return t.Kind
+	}
+	return t.Name
+}
 
 // Hit is one passage found.
 type Hit struct {
 	Contents string // first line: the title, then the body
 	ImageID  string // SHA-256 of the image, for image corpora
 	Score    float32
+	Link     string // where it can be visited; "" when unknown
 }
 
 // Searcher finds passages: at most k for each query, best first. Implementations
@@ -61,10 +74,15 @@ type Sources struct {
 	Lens  map[string]corpus.LensEntry // by question id
 	Store *corpus.ImageStore          // where images are looked up, and those for the policy written
 	From  []*corpus.ImageStore        // where they are looked up next
+
+	Crops  LookAlike // what crops are compared with
+	Pages  *Pages    // what can be visited
+	Reader Chatter   // sums pages up; may be nil
+	Model  Chatter   // what model_search asks
 }
 
 type runner interface {
-	run(ctx context.Context, q *corpus.Question, queries []string) (Result, error)
+	run(ctx context.Context, q *corpus.Question, c protocol.Call) (Result, error)
 }
 
 // Box holds the tools of a recipe. Safe for concurrent use.
@@ -85,7 +103,7 @@ func New(tools []recipe.Tool, src Sources) (*Box, error) {
 		pics := &pictures{store: src.Store, from: src.From, pixels: t.ImagePixels}
 		var r runner
 		var missing string
-		switch t.Name {
+		switch KindOf(t) {
 		case TextSearch:
 			r = textSearch{t, src.Text}
 			if src.Text == nil {
@@ -101,22 +119,34 @@ func New(tools []recipe.Tool, src Sources) (*Box, error) {
 			if src.Lens == nil {
 				missing = "--lens"
 			}
+		case CropAndSearch:
+			r = crop{t, src.Crops, src.Store}
+			if src.Crops == nil {
+				missing = "--gallery"
+			}
+		case Visit:
+			r = visit{t, src.Pages, src.Reader}
+			if src.Pages == nil {
+				missing = "--pages"
+			}
+		case ModelSearch:
+			r = modelSearch{t, src.Model}
+			if src.Model == nil {
+				missing = "retrieval.model_url"
+			}
 		default:
-			return nil, fail.WithHint(fail.New(fail.Usage, "read recipe", "", "tools: there is no tool %q", t.Name),
-				fmt.Sprintf("tools: %s, %s, %s", TextSearch, ImageByText, ImageByLens))
+			return nil, fail.WithHint(fail.New(fail.Usage, "read recipe", "", "tools: there is no tool %q", KindOf(t)),
+				"tools: "+strings.Join([]string{TextSearch, ImageByText, ImageByLens, CropAndSearch, Visit, ModelSearch}, ", "))
 		}
 		if missing != "" {
 			return nil, fail.WithHint(fail.New(fail.Usage, "read recipe", "", "the tool %s has nothing to search", t.Name), "give "+missing)
 		}
 		b.tools[t.Name] = r
 		b.names = append(b.names, t.Name)
-		b.specs = append(b.specs, llm.Tool{Name: t.Name, Description: t.Description, Parameters: schema})
 	}
+	b.specs = Schemas(tools)
 	return b, nil
 }
-
-// schema is the one form of arguments that all tools have.
-var schema = json.RawMessage(`{"type":"object","properties":{"query_list":{"type":"array","items":{"type":"string"},"description":"queries"}},"required":["query_list"]}`)
 
 // Schemas describes the tools for a chat template, in the recipe's order.
 func (b *Box) Schemas() []llm.Tool { return slices.Clone(b.specs) }
@@ -129,7 +159,7 @@ func (b *Box) Run(ctx context.Context, q *corpus.Question, c protocol.Call) (Res
 	if c.Problem != "" {
 		return refuse(c.Problem), nil
 	}
-	return b.tools[c.Name].run(ctx, q, c.Queries)
+	return b.tools[c.Name].run(ctx, q, c)
 }
 
 // refuse is the answer to a call that cannot be run: the model reads the reason.

@@ -2,10 +2,12 @@ package tool
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"searchloop/corpus"
 	"searchloop/internal/recipe"
+	"searchloop/rollout/protocol"
 )
 
 // imageSearch answers each query with the titles of the images found, joined by
@@ -16,8 +18,8 @@ type imageSearch struct {
 	pics *pictures
 }
 
-func (t imageSearch) run(ctx context.Context, _ *corpus.Question, queries []string) (Result, error) {
-	hits, err := search(ctx, t.in, queries, t.tool)
+func (t imageSearch) run(ctx context.Context, _ *corpus.Question, c protocol.Call) (Result, error) {
+	hits, err := search(ctx, t.in, c.Queries, t.tool)
 	if err != nil {
 		return Result{}, err
 	}
@@ -57,7 +59,7 @@ type lens struct {
 	pics    *pictures
 }
 
-func (t lens) run(_ context.Context, q *corpus.Question, _ []string) (Result, error) {
+func (t lens) run(_ context.Context, q *corpus.Question, _ protocol.Call) (Result, error) {
 	if len(q.ImageIDs) == 0 {
 		return refuse(NoImage), nil
 	}
@@ -83,6 +85,13 @@ func (t lens) run(_ context.Context, q *corpus.Question, _ []string) (Result, er
 	}
 	if len(titles) == 0 {
 		return refuse(NoEntry), nil
+	}
+	if t.tool.Format == "numbered" {
+		for i := range titles {
+			titles[i] = fmt.Sprintf("%d. %s", i+1, titles[i])
+		}
+		out.Text = strings.Join(titles, "\n")
+		return out, nil
 	}
 	out.Text = strings.Join(titles, "; ")
 	return out, nil

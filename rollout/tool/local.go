@@ -18,7 +18,7 @@ func (l Local) Search(ctx context.Context, queries []string, k int) ([][]Hit, er
 	out := make([][]Hit, len(found))
 	for i, list := range found {
 		for _, h := range list {
-			out[i] = append(out[i], Hit{Contents: h.Passage.Contents, ImageID: h.Passage.ImageID, Score: h.Score})
+			out[i] = append(out[i], Hit{Contents: h.Passage.Contents, ImageID: h.Passage.ImageID, Score: h.Score, Link: link(h.Passage.ID)})
 		}
 	}
 	return out, nil

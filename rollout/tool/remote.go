@@ -111,7 +111,9 @@ func readHits(text []byte, queries int) ([][]Hit, error) {
 	var in struct {
 		Result *[][]struct {
 			Document struct {
+				ID       string `json:"id"`
 				Contents string `json:"contents"`
+				URL      string `json:"url"`
 				Title    string `json:"title"`
 				Text     string `json:"text"`
 				ImageID  string `json:"image_id"`
@@ -132,7 +134,11 @@ func readHits(text []byte, queries int) ([][]Hit, error) {
 			if d.Contents == "" {
 				d.Contents = strings.TrimSpace(d.Title + "\n" + d.Text)
 			}
-			out[i] = append(out[i], Hit{Contents: d.Contents, ImageID: d.ImageID, Score: h.Score})
+			hit := Hit{Contents: d.Contents, ImageID: d.ImageID, Score: h.Score, Link: d.URL}
+			if hit.Link == "" && d.ID != "" {
+				hit.Link = link(d.ID)
+			}
+			out[i] = append(out[i], hit)
 		}
 	}
 	return out, nil

@@ -7,6 +7,7 @@ import (
 
 	"searchloop/corpus"
 	"searchloop/internal/recipe"
+	"searchloop/rollout/protocol"
 )
 
 // NoResult is what the policy reads for a query without hits.
@@ -15,42 +16,33 @@ const NoResult = "No result."
 // divider stands on a line of its own between the results of several queries.
 const divider = "\n---\n"
 
-// textSearch answers each query with its passages, one a line:
-//
-//	Doc 1: (Title: first line) the rest
+// textSearch answers each query with its passages, in the tool's format.
 type textSearch struct {
 	tool recipe.Tool
 	in   Searcher
 }
 
-func (t textSearch) run(ctx context.Context, _ *corpus.Question, queries []string) (Result, error) {
-	hits, err := search(ctx, t.in, queries, t.tool)
+func (t textSearch) run(ctx context.Context, _ *corpus.Question, c protocol.Call) (Result, error) {
+	hits, err := search(ctx, t.in, c.Queries, t.tool)
 	if err != nil {
 		return Result{}, err
 	}
 	var parts []string
 	for _, list := range hits {
-		var lines []string
-		for i, h := range list {
-			lines = append(lines, passage(i+1, h.Contents, t.tool.PassageChars))
+		if len(list) == 0 {
+			parts = append(parts, NoResult)
+			continue
 		}
-		if len(lines) == 0 {
-			lines = []string{NoResult}
-		}
-		parts = append(parts, strings.Join(lines, "\n"))
+		parts = append(parts, writers[t.tool.Format](list, t.tool))
 	}
-	return Result{Text: strings.Join(parts, divider)}, nil
+	return Result{Text: strings.Join(parts, dividerOf(t.tool))}, nil
 }
 
 // passage is one line. The body's own line ends become spaces; limit bounds its
 // runes, 0 = no limit.
 func passage(n int, contents string, limit int) string {
 	title, body := split(contents)
-	body = strings.Join(strings.Fields(body), " ")
-	if r := []rune(body); limit > 0 && len(r) > limit {
-		body = string(r[:limit]) + "…"
-	}
-	return strings.TrimRight(fmt.Sprintf("Doc %d: (Title: %s) %s", n, title, body), " ")
+	return strings.TrimRight(fmt.Sprintf("Doc %d: (Title: %s) %s", n, title, limited(body, limit)), " ")
 }
 
 // split takes a passage apart into its title, which is its first line, and body.

@@ -238,7 +238,7 @@ func TestRemote(t *testing.T) {
 	})
 	hits, err := r.Search(t.Context(), []string{"a", "b"}, 3)
 	if err != nil || n != 5 || len(hits) != 2 || len(hits[0]) != 2 || len(hits[1]) != 0 ||
-		hits[0][0] != (Hit{"\"T\"\nbody", "ab", 0.83}) || hits[0][1].Contents != "U\nv" {
+		hits[0][0] != (Hit{"\"T\"\nbody", "ab", 0.83, "passage:7"}) || hits[0][1].Contents != "U\nv" {
 		t.Fatalf("%v %v after %d calls", hits, err, n)
 	}
 	for status, verdict := range map[int]retry.Verdict{422: retry.Never, 404: retry.Stop, 401: retry.Stop, 500: retry.Again} {
