@@ -59,5 +59,8 @@ $(foreach e,$(shell seq 1 $(EPOCH)),$(eval $(call epoch_rules,$(e))))
 # Every epoch up to EPOCH, each policy evaluated.
 loop: $(foreach e,$(shell seq 0 $(EPOCH)),$(R)/evals/$(BENCH)/epoch-$(e)/manifest.json)
 
-plan:
-	@$(MAKE) --no-print-directory -n train | grep '^bin/' || echo "nothing to do: $(R)/epoch-$(EPOCH)/checkpoint is up to date"
+# Each job that make would run says what it would do, and why.
+plan: | bin/.built
+	@$(MAKE) --no-print-directory -n train | { grep '^bin/' || true; } | { n=0; while read -r line; do n=1; \
+		eval "$$line --dry-run" 2>/dev/null || echo "$$(sed -n 's/.*--out \([^ ]*\).*/\1/p' <<< "$$line"): to do, once its inputs are there"; done; \
+		test $$n = 1 || echo "nothing to do: $(R)/epoch-$(EPOCH)/checkpoint is up to date"; }

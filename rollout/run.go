@@ -30,8 +30,11 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 		return err
 	}
 	d, err := r.Dataset(spec)
-	if err != nil || d.Complete() || d.DryRun() {
+	if err != nil || d.Complete() {
 		return err
+	}
+	if d.DryRun() {
+		return estimate(r, rec, o, p)
 	}
 	all, err := readQuestions(o.Questions)
 	if err != nil {

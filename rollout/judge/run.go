@@ -62,8 +62,10 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	d, err := r.Dataset(job.Spec{Dir: o.Out, Schema: trajectory.JudgedSchema, Version: trajectory.Version, Ext: "parquet",
 		Inputs: map[string]string{"rollouts": o.Rollouts}, Params: p})
 	switch {
-	case err != nil || d.DryRun():
+	case err != nil:
 		return err
+	case d.DryRun() && !d.Complete():
+		return estimate(r, o, rec.Judge)
 	case d.Complete():
 		return bound(d.Manifest(), rec.Judge, o.Out)
 	}
