@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,5 +90,28 @@ func TestMistakesAreUsageErrorsThatNameThePlace(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Fields that a recipe does not use do not enter what jobs hash, so that what
+// was made before they existed is not stale.
+func TestUnusedFieldsAreNotHashed(t *testing.T) {
+	for _, name := range []string{"demo", "mm-deepresearch"} {
+		r, err := Load(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal([]any{r.SFT, r.GRPO})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"loss", "tau_positive", "norm_tokens", "failed", "zero_variance", "overlong", "correction", "lora", "kl_importance"} {
+			if strings.Contains(string(text), `"`+key+`"`) {
+				t.Errorf("%s: %s is in %s", name, key, text)
+			}
+		}
+		if y, _ := r.YAML(); strings.Contains(string(y), "correction") || strings.Contains(string(y), "lora") {
+			t.Errorf("%s prints sections it does not have:\n%s", name, y)
+		}
 	}
 }
