@@ -118,6 +118,11 @@ func newStage(t *testing.T, opt scripted.Options, change func(*recipe.Recipe)) s
 	}
 }
 
+// lensOf is what a lens search of the stage's question gives.
+func lensOf(s stage) map[string]corpus.LensEntry {
+	return map[string]corpus.LensEntry{"q1": {Hits: []corpus.LensHit{{Title: "Emblem of Vorna", ImageID: s.hitID}}}}
+}
+
 var quick = retry.Options{Base: time.Millisecond, Cap: 2 * time.Millisecond, Open: 5 * time.Millisecond, Gone: 300 * time.Millisecond}
 
 func (s stage) play(t *testing.T, q corpus.Question) trajectory.Row {

@@ -31,6 +31,7 @@ type Conversation struct {
 	Question *corpus.Question // the question asked, nil when the dataset has none like it
 	Rank, Of int              // place of the question among all, in an order that has nothing to do with their content (by SHA-256 of id), and how many there are
 	Seed     int64            // the request's seed
+	Turn     int              // turns before this one, those inside one message counted each (where token ids are spoken)
 }
 
 // Observations are the texts of the tool messages so far.

@@ -211,6 +211,15 @@ func (in chatRequest) conversation(f *finder) (Conversation, error) {
 			return c, err
 		}
 		msg.Text = text
+		if m.Role == "assistant" {
+			n := 0
+			for _, g := range m.Segments {
+				if len(g.TokenIDs) > 0 {
+					n++
+				}
+			}
+			c.Turn += max(n, 1)
+		}
 		for _, p := range pictures {
 			sum := sha256.Sum256(p)
 			msg.Images = append(msg.Images, hex.EncodeToString(sum[:]))
