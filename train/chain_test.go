@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"searchloop/rollout/trajectory"
@@ -84,5 +85,17 @@ func TestLoRAEpochs(t *testing.T) {
 	first := lines(t, o.Out)[0]
 	if r := num(t, first, "ratio_max"); r > 1.0001 {
 		t.Errorf("the second epoch begins at another policy than the first ended with: ratio %g", r)
+	} // The rows as inspect prints them, from the folders alone.
+	r := toyRun(t, set...)
+	rec, err := r.Recipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := Inspect(&text, r.Log, rec, InspectOptions{Policy: w.at("policy"), Rollouts: o.Rollouts, Judged: o.Judged, Rows: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(text.String(), "advantage") != 2 || !strings.Contains(text.String(), "8 rows: 8 trained on") || !strings.Contains(text.String(), "«") {
+		t.Error(text.String())
 	}
 }
