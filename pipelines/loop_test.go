@@ -349,11 +349,17 @@ func TestNothingToDoRunsNoJob(t *testing.T) {
 	if out := p.run("loop", "EPOCH=1"); strings.Contains(out, "bin/") {
 		t.Errorf("a second make ran jobs:\n%s", out)
 	}
+	if out := p.run("-n", "loop", "EPOCH=1"); strings.Contains(out, "bin/") {
+		t.Errorf("make -n would run jobs:\n%s", out)
+	}
+	if out := p.run("plan", "EPOCH=1"); !strings.Contains(out, "nothing to do") {
+		t.Errorf("the plan of a finished run:\n%s", out)
+	}
 
 	// Touched but equal: jobs may look, nothing may change, and the next make is quiet.
 	before := p.data()
-	now := time.Now().Add(time.Second)
-	if err := os.Chtimes(filepath.Join(p.dir, "data/world/manifest.json"), now, now); err != nil {
+	now := time.Now()
+	if err := os.Chtimes(filepath.Join(p.dir, "data/world/train.parquet"), now, now); err != nil {
 		t.Fatal(err)
 	}
 	p.run("loop", "EPOCH=1")

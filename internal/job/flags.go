@@ -33,6 +33,15 @@ type Flags struct {
 	PrintRecipe bool     `group:"Recipe" help:"Print the merged recipe and exit."`
 }
 
+// Serving is Flags for a command that serves and makes no dataset: help does not
+// show the flags that would mean nothing to it.
+type Serving struct{ Flags }
+
+func (*Serving) serves() {}
+
+// ofDatasets are the flags that only a command that makes a dataset knows.
+var ofDatasets = []string{"shard", "shards", "dry-run", "fresh", "retry-failed", "wait", "progress", "json", "recipe", "set", "print-recipe"}
+
 // Command is a job: a pointer to a struct of kong flags that embeds Flags.
 type Command interface {
 	// Run does the work. ctx ends when the grace time after the first signal is

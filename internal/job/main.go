@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -79,6 +80,11 @@ func parse(name, help string, cmd Command, args []string, stdout io.Writer) (f *
 		kong.Exit(func(int) { panic(exit{}) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}))
 	if err != nil {
 		return nil, false, fail.Wrap(fail.Bug, name, "", err)
+	}
+	if _, ok := cmd.(interface{ serves() }); ok {
+		for _, f := range parser.Model.Flags {
+			f.Hidden = f.Hidden || slices.Contains(ofDatasets, f.Name)
+		}
 	}
 	if _, err := parser.Parse(doubleDashes(args, parser.Model)); err != nil {
 		if flag, _, ok := strings.Cut(err.Error(), ": expected "); ok && strings.HasSuffix(err.Error(), "(<EOL>)") {

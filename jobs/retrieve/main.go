@@ -11,7 +11,7 @@ import (
 )
 
 type command struct {
-	job.Flags
+	job.Serving
 	Index      string        `required:"" placeholder:"DIR" help:"Index dataset."`
 	Addr       string        `default:":9000" help:"Address to listen on."`
 	Topk       int           `default:"3" help:"Documents a query when the request does not say."`

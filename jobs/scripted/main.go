@@ -10,7 +10,7 @@ import (
 )
 
 type command struct {
-	job.Flags
+	job.Serving
 	Script    string   `default:"oracle" help:"oracle, judge or another script by name."`
 	Questions string   `placeholder:"DIR" help:"Questions dataset, for scripts that know the answers."`
 	Right     float64  `default:"1" help:"Share of the questions that the oracle answers rightly."`

@@ -9,7 +9,7 @@ import (
 )
 
 type command struct {
-	job.Flags
+	job.Serving
 	Policy    string `required:"" placeholder:"DIR" help:"Folder of the model, in the Hugging Face layout."`
 	Addr      string `default:"127.0.0.1:8000" help:"Address to listen on; port 0 takes a free one. The key in SERVE_API_KEY, if set, is asked of every request."`
 	Name      string `help:"Name of the model; by default the folder's."`
