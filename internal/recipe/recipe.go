@@ -117,19 +117,17 @@ type Reward struct {
 
 // Judge is the LLM judge that is asked when exact match fails.
 type Judge struct {
-	Model       string   `yaml:"model" json:"model"`
-	System      string   `yaml:"system" json:"system"`
-	Prompt      string   `yaml:"prompt" json:"prompt"` // text/template over .Question .Truth .Candidates .Answer
-	Temperature float32  `yaml:"temperature" json:"temperature"`
-	MaxTokens   int      `yaml:"max_tokens" json:"max_tokens"`
-	Concurrency int      `yaml:"concurrency" json:"-"`
-	TimeoutSec  int      `yaml:"timeout_sec" json:"-"`
-	Models      []string `yaml:"models,omitempty" json:"models,omitempty"`         // several judges of the same server; the majority decides. Empty: Model alone
-	Votes       int      `yaml:"votes,omitempty" json:"votes,omitempty"`           // verdicts asked of each judge, with different seeds; 0 and 1: one
-	Structured  bool     `yaml:"structured,omitempty" json:"structured,omitempty"` // ask for {"verdict": "yes" or "no"} by schema, where the server takes one
-	Images      int      `yaml:"images,omitempty" json:"images,omitempty"`         // images of the question that the judge sees
-	Price       float64  `yaml:"price" json:"-"`                                   // dollars a million sampled tokens, for estimates; 0 = not known
-	MaxFailed   float64  `yaml:"max_failed" json:"max_failed"`                     // share of rows without a verdict above which the job ends with exit 3
+	Model       string  `yaml:"model" json:"model"`
+	System      string  `yaml:"system" json:"system"`
+	Prompt      string  `yaml:"prompt" json:"prompt"` // text/template over .Question .Truth .Candidates .Answer
+	Temperature float32 `yaml:"temperature" json:"temperature"`
+	MaxTokens   int     `yaml:"max_tokens" json:"max_tokens"`
+	Concurrency int     `yaml:"concurrency" json:"-"`
+	TimeoutSec  int     `yaml:"timeout_sec" json:"-"`
+	Votes       int     `yaml:"votes,omitempty" json:"votes,omitempty"`           // verdicts asked of the judge, with different seeds; the majority decides. 0 and 1: one
+	Structured  bool    `yaml:"structured,omitempty" json:"structured,omitempty"` // ask for {"verdict": "yes" or "no"} by schema, where the server takes one
+	Price       float64 `yaml:"price" json:"-"`                                   // dollars a million sampled tokens, for estimates; 0 = not known
+	MaxFailed   float64 `yaml:"max_failed" json:"max_failed"`                     // share of rows without a verdict above which the job ends with exit 3
 }
 
 // Model describes a policy made from scratch (the demo); real policies are folders.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"strings"
 	"text/template"
 
@@ -68,18 +69,58 @@ func (a *asker) prompt(row *trajectory.Row) (string, error) {
 	return b.String(), err
 }
 
+// verdictSchema is what a structured judge replies.
+var verdictSchema = json.RawMessage(`{"type":"object","properties":{"verdict":{"type":"string","enum":["yes","no"]}},"required":["verdict"],"additionalProperties":false}`)
+
 // ask gets a verdict: correct, incorrect, unparsable (also after asking a second
-// time) or failed (the judge refuses or breaks on this one). The error is about
-// the judge as a whole, or is ctx's.
+// time) or failed (the judge refuses or breaks on this one). With several votes the
+// verdict is that of more than half of them, unparsable when there is none; votes
+// end as soon as it is known. reply holds what was said, one vote a line of dashes
+// apart. The error is about the judge as a whole, or is ctx's.
 func (a *asker) ask(ctx context.Context, row *trajectory.Row) (verdict, reply string, err error) {
 	text, err := a.prompt(row)
 	if err != nil {
 		return "", "", fail.Wrap(fail.Bug, "write the judge's prompt", "", err)
 	}
+	votes := max(a.recipe.Votes, 1)
+	count := map[string]int{}
+	var replies []string
+	for vote := range votes {
+		v, said, err := a.vote(ctx, row.ID, text, vote)
+		if err != nil {
+			return "", "", err
+		}
+		replies = append(replies, said)
+		if count[v]++; votes == 1 {
+			return v, said, nil
+		}
+		left := votes - vote - 1
+		for _, v := range []string{trajectory.Correct, trajectory.Incorrect} {
+			if 2*count[v] > votes {
+				return v, strings.Join(replies, votesApart), nil
+			}
+		}
+		if 2*(count[trajectory.Correct]+left) <= votes && 2*(count[trajectory.Incorrect]+left) <= votes {
+			break
+		}
+	}
+	if count[trajectory.JudgeError] > 0 {
+		return trajectory.JudgeError, strings.Join(replies, votesApart), nil
+	}
+	return trajectory.Unparsable, strings.Join(replies, votesApart), nil
+}
+
+const votesApart = "\n---\n"
+
+// vote asks once, and once more when the reply is no verdict.
+func (a *asker) vote(ctx context.Context, id, text string, vote int) (verdict, reply string, err error) {
 	messages := []llm.Message{{Role: "system", Text: a.recipe.System}, {Role: "user", Text: text}}
 	for try := range 2 {
-		r, err := a.client.Chat(ctx, llm.Request{Messages: messages, MaxTokens: a.recipe.MaxTokens,
-			Temperature: a.recipe.Temperature, Seed: a.turnSeed(row.ID, try)})
+		req := llm.Request{Messages: messages, MaxTokens: a.recipe.MaxTokens, Temperature: a.recipe.Temperature, Seed: a.turnSeed(id, 2*vote+try)}
+		if a.recipe.Structured {
+			req.Schema = verdictSchema
+		}
+		r, err := a.client.Chat(ctx, req)
 		if f := llm.FaultOf(err); f != nil && (f.Verdict == retry.Again || f.Verdict == retry.Never) {
 			return trajectory.JudgeError, reply, nil
 		}
