@@ -48,11 +48,11 @@ func (s *Summary) add(row *trajectory.Row) {
 		s.WithTokenIDs++
 	}
 	for _, t := range row.Turns {
-		switch t.Role {
-		case "assistant":
+		switch {
+		case t.Role == "assistant":
 			s.Turns++
 			s.Tokens += int64(t.Tokens)
-		case "tool":
+		case t.Observation():
 			if t.Call != "" {
 				s.Calls[t.Call]++
 			}

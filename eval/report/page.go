@@ -211,7 +211,7 @@ func showSample(epoch int, p played) sampleView {
 		s.Components = append(s.Components, componentView{c.Name, c.Value, c.Weight})
 	}
 	for _, t := range p.row.Turns {
-		if t.Role == "tool" {
+		if t.Role == "tool" || t.Observation() && t.Call != "" {
 			s.Searches++
 		}
 		s.Turns = append(s.Turns, turnView{t.Role, t.Text, t.Call, t.Args, t.Error, t.Images, t.Tokens, t.Finish})

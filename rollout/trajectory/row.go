@@ -53,7 +53,8 @@ type Row struct {
 	Recipe      string  `parquet:"recipe,dict"` // hash of the recipe sections the rollout depends on
 }
 
-// Turn is one message. Roles are system, user, assistant and tool.
+// Turn is one message. Roles are system, user, assistant, tool, and inline: what the
+// environment says inside the assistant's turn before it, which goes on after it.
 type Turn struct {
 	Role   string   `parquet:"role,dict"`
 	Text   string   `parquet:"text"`        // for assistant turns exactly what the model wrote, without the end mark
@@ -63,6 +64,12 @@ type Turn struct {
 	Error  string   `parquet:"error"`       // tool: why it failed; assistant: why the call was malformed
 	Tokens int32    `parquet:"tokens"`      // assistant: sampled tokens
 	Finish string   `parquet:"finish,dict"` // assistant: stop, length
+}
+
+// Observation says whether a turn is what the environment says to the policy after
+// its first message: a result or what is wrong with a turn, in whatever role.
+func (t *Turn) Observation() bool {
+	return t.Role == "tool" || t.Role == "inline" || t.Role == "user" && (t.Call != "" || t.Error != "")
 }
 
 // Image is one image as the policy saw it.
