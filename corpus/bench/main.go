@@ -71,15 +71,24 @@ func run() error {
 	}
 	b := bench{dir: dir}
 	for _, f := range []func() error{b.passages, b.lens, b.questions, b.memory} {
+		before := len(b.items)
 		if err := f(); err != nil {
 			return err
 		}
+		if err := b.publish(b.items[before:]); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// publish prints new figures and writes all that there are.
+func (b *bench) publish(fresh []Item) error {
 	text, err := json.MarshalIndent(b.items, "", "  ")
 	if err != nil {
 		return err
 	}
-	for _, i := range b.items {
+	for _, i := range fresh {
 		fmt.Printf("%-42s %8.1f %-6s %-18s %8.1f  ratio %5.2f (bound %g) %s\n", i.Name, i.Ours, i.Unit, i.PeerName, i.Peer, i.Ratio, i.Bound, i.Note)
 	}
 	return atomicfile.WriteFile(*out, append(text, '\n'))
