@@ -1,7 +1,10 @@
 package judge
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,6 +27,28 @@ func TestKappa(t *testing.T) {
 	same.Add(false, false)
 	if same.Kappa() != 1 {
 		t.Error(same.Kappa())
+	}
+}
+
+func TestAgree(t *testing.T) {
+	b := newBench(t, scripted.Options{}, []trajectory.Row{said("a", "Lim", "Lim"), said("b", "Drina", "Lim"), said("c", "the Lim", "Lim"), said("d", "x", "Lim")})
+	if err := b.run(t, nil); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(b.dir, "labels.jsonl")
+	for text, want := range map[string]string{
+		`{"id":"a","correct":true}` + "\n" + `{"id":"b","correct":false}` + "\n" + `{"id":"c","correct":true}` + "\n" + `{"id":"d","correct":true}`: "&{Labels:4 Counted:4 Table:[[1 0] [1 2]] Agree:0.75 Kappa:0.5}",
+		`{"id":"z","correct":true}`: "not in",
+		`{"id":"a"}`:                "correct",
+		`{"id":"a","correct":true}` + "\n" + `{"id":"a","correct":true}`: "before",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		a, err := Agree(b.opt.Out, file)
+		if got := fmt.Sprintf("%+v %v", a, err); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", text, got)
+		}
 	}
 }
 
