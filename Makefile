@@ -36,6 +36,8 @@ JOBFLAGS   ?=
 export GOEXPERIMENT := simd
 export CGO_ENABLED  := 0
 GO      ?= go
+# nodynamic: AVIF is decoded by our own binary, not by a library of the system.
+TAGS    := -tags nodynamic
 JOBS    := $(notdir $(wildcard jobs/*))
 SOURCES := $(shell find corpus eval indexer internal jobs rollout train -name '*.go' -o -name '*.html' -o -name '*.css' -o -name '*.js' 2>/dev/null) go.mod go.sum
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
@@ -45,7 +47,7 @@ all: build
 build: bin/.built
 bin/.built: $(SOURCES)
 	@mkdir -p bin
-	$(GO) build -ldflags '-X searchloop/internal/job.Version=$(VERSION)' -o bin/ ./jobs/...
+	$(GO) build $(TAGS) -ldflags '-X searchloop/internal/job.Version=$(VERSION)' -o bin/ ./jobs/...
 	@touch $@
 
 include pipelines/sources.mk
@@ -61,13 +63,13 @@ demo: build
 
 # ---- quality ---------------------------------------------------------------
 test: lint
-	$(GO) test ./...
+	$(GO) test $(TAGS) ./...
 lint:
 	@out=$$(gofmt -l $$(find . -name '*.go' -not -path './data/*' -not -path './runs/*')); test -z "$$out" || { echo "gofmt: $$out"; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
+	$(GO) vet $(TAGS) ./...
+	$(GO) tool staticcheck $(TAGS) ./...
 bench:
-	$(GO) test -run '^$$' -bench . -benchtime 1s ./internal/gemm ./internal/vec ./internal/model/qwenvl ./indexer/...
+	$(GO) test $(TAGS) -run '^$$' -bench . -benchtime 1s ./internal/gemm ./internal/vec ./internal/model/qwenvl ./indexer/...
 
 clean:
 	rm -rf bin build

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir+"/", "./jobs/...")
+	build := exec.Command("go", "build", "-tags=nodynamic", "-ldflags=-s -w", "-o", dir+"/", "./jobs/...")
 	build.Dir = ".."
 	build.Env = append(os.Environ(), "GOEXPERIMENT=simd", "CGO_ENABLED=0")
 	build.Stderr = os.Stderr

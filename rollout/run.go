@@ -79,7 +79,7 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 		return err
 	}
 	r.Result(w.sum)
-	return w.sum.verdict(o.Out)
+	return w.sum.verdict(r.Log, o.Out)
 }
 
 // work is the making of the dataset's shards.

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -23,11 +24,13 @@ type Summary struct {
 	Calls        map[string]int `json:"calls,omitempty"`
 	ToolErrors   int            `json:"tool_errors"`
 	WithTokenIDs int            `json:"with_token_ids"`
+
+	failures map[string]int // reasons of the failed ones alone
 }
 
 func (s *Summary) add(row *trajectory.Row) {
 	if s.Why == nil {
-		s.Why, s.Calls = map[string]int{}, map[string]int{}
+		s.Why, s.Calls, s.failures = map[string]int{}, map[string]int{}, map[string]int{}
 	}
 	s.Trajectories++
 	switch row.Status {
@@ -37,6 +40,7 @@ func (s *Summary) add(row *trajectory.Row) {
 		s.Truncated++
 	default:
 		s.Failed++
+		s.failures[row.Why]++
 	}
 	if row.Why != "" {
 		s.Why[row.Why]++
@@ -63,14 +67,21 @@ func (s *Summary) add(row *trajectory.Row) {
 	}
 }
 
-// verdict is an error when not one trajectory came through.
-func (s *Summary) verdict(out string) error {
-	if s.Trajectories == 0 || s.Failed < s.Trajectories {
+// remedy is what helps against failed trajectories.
+const remedy = "mend the cause and run again with --retry-failed"
+
+// verdict is an error when not one trajectory came through, and warns when some
+// did not.
+func (s *Summary) verdict(log *slog.Logger, out string) error {
+	if s.Failed == 0 {
 		return nil
 	}
-	reasons := slices.SortedFunc(maps.Keys(s.Why), func(a, b string) int {
-		return cmp.Or(cmp.Compare(s.Why[b], s.Why[a]), cmp.Compare(a, b))
+	reason := slices.MinFunc(slices.Collect(maps.Keys(s.failures)), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.failures[b], s.failures[a]), cmp.Compare(a, b))
 	})
-	return fail.WithHint(fail.New(fail.Bound, "roll out", out, "all %d trajectories failed; most often: %s", s.Failed, reasons[0]),
-		"mend the cause and run again with --retry-failed")
+	if s.Failed < s.Trajectories {
+		log.Warn("some trajectories failed; they count as wrong", "failed", s.Failed, "of", s.Trajectories, "most_often", reason, "remedy", remedy)
+		return nil
+	}
+	return fail.WithHint(fail.New(fail.Bound, "roll out", out, "all %d trajectories failed; most often: %s", s.Failed, reason), remedy)
 }

@@ -76,7 +76,7 @@ func loraWorld(t *testing.T) (toyWorld, []string) {
 			{Role: "user", Text: string(rune('a' + i%3))}, {Role: "assistant", Text: string(rune('a' + (i+1)%3)), Finish: "stop"}}})
 	}
 	dataset(t, w.at("rollouts"), "rollouts", rows)
-	return w, []string{"sft.pack_tokens=256", "sft.batch_tokens=80", "sft.epochs=10", "sft.optimizer.lr=0.03", "sft.lora={rank: 4, alpha: 8}", "sft.save_steps=2"}
+	return w, []string{"sft.pack_tokens=256", "sft.batch_tokens=80", "sft.epochs=20", "sft.optimizer.lr=0.01", "sft.lora={rank: 4, alpha: 8}", "sft.save_steps=2"}
 }
 
 // An adapter is learned, saved in PEFT's form, and is what distinguishes the

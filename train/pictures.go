@@ -188,7 +188,7 @@ func (p *Pictures) load(id string, grid [3]int32) ([3]int32, []float32, error) {
 }
 
 // pictureExts are the names an image store gives.
-var pictureExts = []string{".jpg", ".png", ".webp", ".gif", ".bmp", ".jpeg"}
+var pictureExts = []string{".jpg", ".png", ".webp", ".gif", ".bmp", ".jpeg", ".avif"}
 
 func (p *Pictures) find(id string) (string, error) {
 	if raw, err := hex.DecodeString(id); err != nil || len(raw) != sha256.Size {
