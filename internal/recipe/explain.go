@@ -14,10 +14,10 @@ const keysPage = "the keys are listed in docs/recipes.md"
 
 // explain puts a YAML error into one line for people: the line of the text it
 // stands in (0: unknown), what is wrong, and what may be meant.
-func explain(err error) (line int64, cause error, hint string) {
+func explain(err error) (line int64, hint string, cause error) {
 	var y yaml.Error
 	if !errors.As(err, &y) {
-		return 0, err, keysPage
+		return 0, keysPage, err
 	}
 	if t := y.GetToken(); t != nil && t.Position != nil {
 		line = int64(t.Position.Line)
@@ -40,7 +40,7 @@ func explain(err error) (line int64, cause error, hint string) {
 		}
 		text = fmt.Sprintf("%sis %q, want %s", key, kind.Token.Value, want(kind.DstType))
 	}
-	return line, errors.New(text), hint
+	return line, hint, errors.New(text)
 }
 
 // want names a Go type as a recipe's author knows it.

@@ -31,7 +31,7 @@ func Load(nameOrPath string, overrides []string) (*Recipe, error) {
 	}
 	r, err := decode(tree)
 	if err != nil {
-		_, cause, hint := explain(err)
+		_, hint, cause := explain(err)
 		return nil, &fail.Error{Kind: fail.Usage, Op: "read recipe", Path: path, Err: cause, Hint: hint}
 	}
 	for _, o := range overrides {
@@ -39,7 +39,7 @@ func Load(nameOrPath string, overrides []string) (*Recipe, error) {
 			return nil, err
 		}
 		if r, err = decode(tree); err != nil {
-			_, cause, hint := explain(err)
+			_, hint, cause := explain(err)
 			return nil, &fail.Error{Kind: fail.Usage, Op: "--set", Path: o, Err: cause, Hint: hint}
 		}
 	}
@@ -79,7 +79,7 @@ func merged(path string, seen []string) (map[string]any, error) {
 	// Strictly against the struct first, so that a wrong key is reported with the
 	// line of the file it stands in.
 	if err := yaml.UnmarshalWithOptions(text, new(Recipe), yaml.Strict()); err != nil {
-		line, cause, hint := explain(err)
+		line, hint, cause := explain(err)
 		return nil, &fail.Error{Kind: fail.Usage, Op: "read recipe", Path: path, Row: line, Err: cause, Hint: hint}
 	}
 	tree := map[string]any{}
@@ -119,7 +119,7 @@ func override(tree map[string]any, o string) error {
 	}
 	var v any
 	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
-		_, cause, _ := explain(err)
+		_, _, cause := explain(err)
 		return fail.Wrap(fail.Usage, "--set", o, cause)
 	}
 	keys := strings.Split(path, ".")
