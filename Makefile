@@ -8,7 +8,8 @@ MAKEFLAGS += --no-builtin-rules
 .SECONDEXPANSION:
 .SUFFIXES:
 # Every manifest is kept, also those that only a later target asked for.
-.SECONDARY:
+.PRECIOUS: data/questions/%/manifest.json data/lens/%/manifest.json data/corpora/%/encoder/manifest.json \
+  $(foreach d,text images,$(foreach s,passages vectors index,data/corpora/%/$(d)/$(s)/manifest.json))
 
 # ---- variables a user sets -------------------------------------------------
 RECIPE     ?= demo

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
-	"time"
 
 	"searchloop/internal/fail"
 )
@@ -136,19 +136,25 @@ func TestImageStore(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Sync removes what dead writers left, and nothing that may be alive.
-	old, young := filepath.Join(dir, sha[:2], ".x.tmp-1"), filepath.Join(dir, sha[:2], ".y.tmp-2")
-	os.WriteFile(old, nil, 0o600)
-	os.WriteFile(young, nil, 0o600)
-	os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour))
+	// Sync removes what dead writers left, and nothing that a living one holds.
+	dead, held := filepath.Join(dir, sha[:2], ".x.tmp-1"), filepath.Join(dir, sha[:2], ".y.tmp-2")
+	os.WriteFile(dead, nil, 0o600)
+	f, err := os.Create(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Skip("this file system has no locks:", err)
+	}
 	if err := s.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(old); err == nil {
-		t.Error("an old temporary file stays")
+	if _, err := os.Stat(dead); err == nil {
+		t.Error("a dead writer's file stays")
 	}
-	if _, err := os.Stat(young); err != nil {
-		t.Error("a young temporary file is gone")
+	if _, err := os.Stat(held); err != nil {
+		t.Error("a living writer's file is gone")
 	}
 }
 

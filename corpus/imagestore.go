@@ -11,8 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+	"syscall"
 
+	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
 	"searchloop/internal/fault"
 )
@@ -95,7 +96,18 @@ func (s *ImageStore) put(data []byte, file string) (sha string, err error) {
 // writeImage makes a file appear whole. It leaves out the fsync that atomicfile
 // makes for each file: a corpus has hundreds of thousands of images, Sync makes
 // them durable together, and a torn file does not have the content its name says.
-func writeImage(final string, data []byte) (err error) {
+func writeImage(final string, data []byte) error {
+	for tries := 0; ; tries++ {
+		err := tryWrite(final, data)
+		// Between closing and renaming nobody holds the file: Sync of another
+		// process may have taken it for a dead writer's.
+		if !errors.Is(err, fs.ErrNotExist) || tries == 10 {
+			return err
+		}
+	}
+}
+
+func tryWrite(final string, data []byte) (err error) {
 	dir := filepath.Dir(final)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -109,7 +121,11 @@ func writeImage(final string, data []byte) (err error) {
 			os.Remove(f.Name())
 		}
 	}()
-	if err = fault.Point("imagestore.write"); err == nil {
+	// The lock tells Sync of any process that the file's writer lives.
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err == nil {
+		err = fault.Point("imagestore.write")
+	}
+	if err == nil {
 		_, err = f.Write(data)
 	}
 	if err == nil {
@@ -128,7 +144,7 @@ func writeImage(final string, data []byte) (err error) {
 const tempMark = ".tmp-"
 
 // Sync makes every image that was put durable, and removes temporary files that
-// writers killed long ago left behind. A job calls it once, before it publishes
+// killed writers left behind. A job calls it once, before it publishes
 // the rows that refer to the images.
 func (s *ImageStore) Sync() error {
 	dir := s.dirs[0]
@@ -143,11 +159,9 @@ func (s *ImageStore) Sync() error {
 		return fail.Wrap(fail.Disk, "sync image store", dir, err)
 	}
 	for _, f := range folders {
-		left, _ := filepath.Glob(filepath.Join(dir, f.Name(), ".*"+tempMark+"*"))
-		for _, t := range left {
-			// A living writer holds its file for milliseconds.
-			if st, err := os.Stat(t); err == nil && time.Since(st.ModTime()) > time.Hour {
-				os.Remove(t)
+		if f.IsDir() {
+			if err := atomicfile.Sweep(filepath.Join(dir, f.Name())); err != nil {
+				return err
 			}
 		}
 	}
