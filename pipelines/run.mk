@@ -10,7 +10,7 @@ flags = --recipe $(RECIPE) $(foreach s,$(SET),--set $(s)) $(JOBFLAGS)
 # command line. A job whose part of it is unchanged sees that and does nothing.
 settings := $(R)/.settings
 said     := $(RECIPE) $(SET) limit=$(LIMIT) shards=$(SHARDS) corpus=$(CORPUS) $(POLICY) $(POLICY_URL) $(POLICY_MODEL) $(JUDGE_URL) $(JUDGE_MODEL)
-ifneq ($(filter-out all build help test lint bench clean clean-data,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter demo rollout judge train loop eval nightly plan runs/%,$(MAKECMDGOALS)),)
 # Written while make reads this file, so that make -n sees the truth.
 $(shell mkdir -p $(R) && { echo '$(said)' | cmp -s - $(settings) || echo '$(said)' > $(settings); })
 endif
