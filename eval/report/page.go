@@ -75,6 +75,7 @@ func Write(ctx context.Context, r *job.Run, o Options) error {
 	}
 	s := summarize(o, epochs)
 	if o.Summary != "" {
+		s.Seconds = keepSeconds(o.Summary, s)
 		text, err := json.MarshalIndent(s, "", "  ")
 		if err != nil {
 			return err

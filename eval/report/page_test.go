@@ -95,6 +95,24 @@ func TestSummaryTakesFirstAndLastEvaluation(t *testing.T) {
 	}
 }
 
+func TestASecondRunKeepsTheSecondsOfTheFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "summary.json")
+	s := Summary{AccuracyFinal: .5, Reward: []float64{.25}, Seconds: 1}
+	if got := keepSeconds(path, s); got != 1 {
+		t.Errorf("no summary yet: %v", got)
+	}
+	if err := os.WriteFile(path, []byte(`{"accuracy_final":0.5,"reward":[0.25],"seconds":200}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := keepSeconds(path, s); got != 200 {
+		t.Errorf("the same loop: %v, want 200", got)
+	}
+	s.AccuracyFinal = .75
+	if got := keepSeconds(path, s); got != 1 {
+		t.Errorf("another loop: %v, want 1", got)
+	}
+}
+
 func TestRunsWithNothingToShow(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Collect(dir, "b", 10); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "make eval") {
