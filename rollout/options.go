@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,7 +164,10 @@ func (o *Options) spec(p plan, r *recipe.Recipe) (job.Spec, error) {
 			return s, nil
 		}
 		// A folder as Hugging Face has it: every weight file and the configuration.
-		files, _ := filepath.Glob(filepath.Join(o.Policy, "*.safetensors"))
+		files, _ := fs.Glob(os.DirFS(o.Policy), "*.safetensors")
+		for i, f := range files {
+			files[i] = filepath.Join(o.Policy, f)
+		}
 		if len(files) == 0 {
 			return s, fail.WithHint(fail.New(fail.BadInput, "open policy", o.Policy, "no manifest.json and no *.safetensors"), "name the folder of a checkpoint")
 		}

@@ -73,13 +73,14 @@ func Collect(run, bench string, samples int) ([]Epoch, error) {
 
 func epochNumbers(run, bench string) ([]int, error) {
 	var found []int
-	for _, pattern := range []string{filepath.Join(run, "epoch-*"), filepath.Join(run, "evals", bench, "epoch-*")} {
-		dirs, err := filepath.Glob(pattern)
-		if err != nil {
-			return nil, fail.Wrap(fail.Usage, "collect the report", run, err)
+	for _, dir := range []string{run, filepath.Join(run, "evals", bench)} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fail.Wrap(fail.BadInput, "collect the report", dir, err)
 		}
-		for _, d := range dirs {
-			if n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(d), "epoch-")); err == nil {
+		for _, e := range entries {
+			number, is := strings.CutPrefix(e.Name(), "epoch-")
+			if n, err := strconv.Atoi(number); is && err == nil {
 				found = append(found, n)
 			}
 		}

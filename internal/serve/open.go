@@ -123,9 +123,12 @@ func Digest(dir string) (string, error) {
 	if _, stat := os.Stat(manifest.Path(dir)); stat == nil {
 		return "", err // there is one, but it is damaged
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	files, err := fs.Glob(os.DirFS(dir), "*.safetensors")
 	if err != nil {
 		return "", fail.Wrap(fail.BadInput, "open policy", dir, err)
+	}
+	for i, f := range files {
+		files[i] = filepath.Join(dir, f)
 	}
 	for _, name := range []string{"config.json", "generation_config.json", "preprocessor_config.json", token.File} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
