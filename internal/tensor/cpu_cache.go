@@ -45,7 +45,6 @@ func attendCached(sc *scratch, out *Tensor, q, k, v Rows, run *Run, layer, g int
 	o := grow(&sc.c, blockRows*dp)
 	for r0 := 0; r0 < run.Ask*group; r0 += blockRows {
 		rows := min(blockRows, run.Ask*group-r0)
-		padded := ceilTo(rows, tileRows)
 		keys := first + (r0+rows-1)/group + 1
 		for i := range rows {
 			token, hq := (r0+i)/group, g*group+(r0+i)%group
@@ -55,7 +54,7 @@ func attendCached(sc *scratch, out *Tensor, q, k, v Rows, run *Run, layer, g int
 		for p := 0; p*PageTokens < keys; p++ {
 			cols := min(PageTokens, ceilTo(keys-p*PageTokens, tileCols))
 			kt := run.Pages[p].host[base : base+half]
-			mulTile(s[p*PageTokens:], lds, qb, dp, 1, kt, PageTokens, padded, cols, d, false)
+			mulTile(s[p*PageTokens:], lds, qb, dp, 1, kt, PageTokens, rows, cols, d, false)
 		}
 		var inv [blockRows]float32
 		for i := range rows {
@@ -64,7 +63,7 @@ func attendCached(sc *scratch, out *Tensor, q, k, v Rows, run *Run, layer, g int
 		}
 		for p := 0; p*PageTokens < keys; p++ {
 			vv := run.Pages[p].host[base+half : base+2*half]
-			mulTile(o, dp, s[p*PageTokens:], lds, 1, vv, dp, padded, dp, min(PageTokens, keys-p*PageTokens), p > 0)
+			mulTile(o, dp, s[p*PageTokens:], lds, 1, vv, dp, rows, dp, min(PageTokens, keys-p*PageTokens), p > 0)
 		}
 		for i := range rows {
 			token, hq := (r0+i)/group, g*group+(r0+i)%group
