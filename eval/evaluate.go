@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,23 +126,14 @@ func (m *Metrics) Print(to io.Writer) {
 	fmt.Fprintf(w, "accuracy\t%.1f %%\t95 %% interval %.1f to %.1f, %d samples of %d questions\n", 100*m.Accuracy.Mean, 100*m.Accuracy.Low, 100*m.Accuracy.High, m.N, m.Questions)
 	fmt.Fprintf(w, "failed, unjudged\t%d, %d\tcounted as wrong\n", m.Failed, m.Unjudged)
 	fmt.Fprintf(w, "searched\t%.1f %%\t%.2f calls a sample, %.1f %% of calls failed\n", 100*m.SearchRatio, m.Calls, 100*m.ToolErrors)
-	for _, tool := range sortedKeys(m.ByTool) {
+	for _, tool := range slices.Sorted(maps.Keys(m.ByTool)) {
 		fmt.Fprintf(w, "  %s\t%.1f %%\n", tool, 100*m.ByTool[tool])
 	}
 	fmt.Fprintf(w, "turns, tokens\t%.2f, %.1f\n", m.Turns, m.Tokens)
 	fmt.Fprintf(w, "format valid\t%.1f %%\ttruncated %.1f %%, without answer %.1f %%\n", 100*m.FormatValid, 100*m.Truncated, 100*m.NoAnswer)
-	for _, c := range sortedKeys(m.ByCategory) {
+	for _, c := range slices.Sorted(maps.Keys(m.ByCategory)) {
 		g := m.ByCategory[c]
 		fmt.Fprintf(w, "  %s\t%.1f %%\t%d samples, searched %.1f %%\n", c, 100*g.Accuracy, g.N, 100*g.SearchRatio)
 	}
 	w.Flush()
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

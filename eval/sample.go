@@ -71,8 +71,8 @@ func Samples(rollouts, judged string, tools []string) ([]Sample, *trajectory.Row
 		delete(verdicts, row.ID)
 		out = append(out, sample(&row, &j, tools))
 	}
-	for id := range maps.Keys(verdicts) {
-		return nil, nil, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: rollouts, Sample: id,
+	if len(verdicts) > 0 {
+		return nil, nil, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: rollouts, Sample: slices.Min(slices.Collect(maps.Keys(verdicts))),
 			Err: fmt.Errorf("%d verdicts have no trajectory", len(verdicts)), Hint: "the judged folder belongs to other rollouts"}
 	}
 	slices.SortFunc(out, func(a, b Sample) int { return cmp.Compare(a.ID, b.ID) })

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"html/template"
+	"maps"
+	"slices"
 
 	"github.com/go-analyze/charts"
 
@@ -91,7 +93,7 @@ func figures(epochs []Epoch) ([]template.HTML, error) {
 		}
 	}
 	search := []curve{pick("any", evaluated(func(e Epoch) float64 { return e.Eval.SearchRatio }))}
-	for _, t := range sortedKeys(tools) {
+	for _, t := range slices.Sorted(maps.Keys(tools)) {
 		search = append(search, pick(t, evaluated(func(e Epoch) float64 { return e.Eval.ByTool[t] })))
 	}
 	type figure struct {

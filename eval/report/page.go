@@ -265,12 +265,3 @@ func dataURL(store *corpus.ImageStore, sha string) string {
 	}
 	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)
 }
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
