@@ -47,16 +47,12 @@ func Evaluate(ctx context.Context, r *job.Run, o Options) error {
 	for _, t := range rec.Tools {
 		tools = append(tools, t.Name)
 	}
-	samples, first, err := Samples(o.Rollouts, o.Judged, tools)
+	samples, from, err := Samples(o.Rollouts, o.Judged, tools)
 	if err != nil {
 		return err
 	}
 	m := Measure(samples, rec.Eval.Bootstrap, rec.Seed)
-	m.Bench = o.Bench
-	if first != nil {
-		m.Run, m.Epoch = first.Run, first.Epoch
-		m.Provenance = Provenance{Policy: first.Policy, Recipe: first.Recipe, Temperature: first.Temperature, TopP: first.TopP, TopK: first.TopK}
-	}
+	m.Bench, m.Run, m.Epoch, m.Provenance = o.Bench, from.Run, from.Epoch, from.Provenance
 	questions, err := manifest.InputOf("questions", o.Questions)
 	if err != nil {
 		return err

@@ -40,43 +40,54 @@ const Unknown = "unknown"
 // Searched says whether the policy called any tool.
 func (s *Sample) Searched() bool { return len(s.Calls) > 0 }
 
+// Origin is where samples come from, as their rows say it.
+type Origin struct {
+	Run   string
+	Epoch int32
+	Provenance
+}
+
 // Samples joins a rollouts dataset with its judged dataset by trajectory id. A
 // row of one without its partner in the other is bad input: the two folders do
 // not belong together.
 //
 // tools are the names of the recipe's tools; a call of any other counts as Unknown.
-func Samples(rollouts, judged string, tools []string) ([]Sample, *trajectory.Row, error) {
+func Samples(rollouts, judged string, tools []string) ([]Sample, Origin, error) {
+	var from Origin
 	verdicts := map[string]trajectory.Judged{}
 	for j, err := range table.ReadDataset[trajectory.Judged](judged) {
 		if err != nil {
-			return nil, nil, err
+			return nil, from, err
 		}
 		verdicts[j.ID] = j
+		if from.JudgeModel == "" { // rows that matched exactly have none
+			from.JudgeModel, from.JudgePrompt = j.JudgeModel, j.PromptHash
+		}
 	}
 	var out []Sample
-	var first *trajectory.Row
 	for row, err := range table.ReadDataset[trajectory.Row](rollouts) {
 		if err != nil {
-			return nil, nil, err
+			return nil, from, err
 		}
-		if first == nil {
-			head := row
-			first = &head
+		if len(out) == 0 {
+			from.Run, from.Epoch = row.Run, row.Epoch
+			from.Policy, from.Recipe = row.Policy, row.Recipe
+			from.Temperature, from.TopP, from.TopK = row.Temperature, row.TopP, row.TopK
 		}
 		j, ok := verdicts[row.ID]
 		if !ok {
-			return nil, nil, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: judged, Sample: row.ID,
+			return nil, from, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: judged, Sample: row.ID,
 				Err: fmt.Errorf("no verdict for this trajectory"), Hint: "judge the rollouts in " + rollouts + " again"}
 		}
 		delete(verdicts, row.ID)
 		out = append(out, sample(&row, &j, tools))
 	}
 	if len(verdicts) > 0 {
-		return nil, nil, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: rollouts, Sample: slices.Min(slices.Collect(maps.Keys(verdicts))),
+		return nil, from, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: rollouts, Sample: slices.Min(slices.Collect(maps.Keys(verdicts))),
 			Err: fmt.Errorf("%d verdicts have no trajectory", len(verdicts)), Hint: "the judged folder belongs to other rollouts"}
 	}
 	slices.SortFunc(out, func(a, b Sample) int { return cmp.Compare(a.ID, b.ID) })
-	return out, first, nil
+	return out, from, nil
 }
 
 func sample(row *trajectory.Row, j *trajectory.Judged, tools []string) Sample {
