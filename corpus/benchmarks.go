@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"searchloop/internal/recipe"
 )
 
 // mapped is a format that a mapping describes.
-func mapped(f Format, m Mapping) Format {
+func mapped(f Format, m mapping) Format {
 	m.DataSourceIs, m.SplitIs = f.DataSource, f.Split
 	f.Questions = m.rows
 	if f.Files == nil {
@@ -28,11 +30,11 @@ var simpleVQAFormat = mapped(Format{
 	Doc:    "SimpleVQA: the questions whose language is EN; images as base64 text",
 	Fields: "data_id, question, answer, image, language; original_category, vqa_category, source, atomic_question, atomic_fact",
 	From:   "huggingface.co/datasets/m-a-p/SimpleVQA: the Parquet files of the test split",
-}, Mapping{
+}, mapping{Mapping: recipe.Mapping{
 	ID: []string{"data_id"}, IDPrefix: "simplevqa_", Question: []string{"question"}, Answers: []string{"answer"}, Images: []string{"image"},
 	Category: []string{"vqa_category", "original_category"}, Meta: []string{"original_category", "source", "atomic_question", "atomic_fact"},
 	Keep: map[string][]string{"language": {"EN", "en", "English"}},
-})
+}})
 
 // mmSearchPlusFormat reads MMSearch-Plus, whose texts are hidden from crawlers.
 var mmSearchPlusFormat = mapped(Format{
@@ -40,12 +42,11 @@ var mmSearchPlusFormat = mapped(Format{
 	Doc:    "MMSearch-Plus: Arrow or Parquet; texts are unscrambled with the canary the authors published",
 	Fields: "question, answer (list), img_1 ... img_5; category, difficulty, subtask, arxiv_id, video_url",
 	From:   "huggingface.co/datasets/Cie1/MMSearch-Plus: the .arrow files",
-}, Mapping{
+}, mapping{decode: unscramble("MMSearch-Plus", "question", "answer", "arxiv_id", "video_url"), Mapping: recipe.Mapping{
 	ID: []string{"id", "data_id"}, IDPrefix: "mmsearch-plus_", Question: []string{"question"}, Answers: []string{"answer"},
 	Images:   []string{"img_1", "img_2", "img_3", "img_4", "img_5"},
 	Category: []string{"category"}, Meta: []string{"difficulty", "subtask", "arxiv_id", "video_url"},
-	decode: unscramble("MMSearch-Plus", "question", "answer", "arxiv_id", "video_url"),
-})
+}})
 
 // vdrBenchFormat reads the benchmark of Vision-DeepResearch.
 var vdrBenchFormat = mapped(Format{
@@ -53,11 +54,11 @@ var vdrBenchFormat = mapped(Format{
 	Doc:    "VDR-Bench of Vision-DeepResearch, full or testmini",
 	Fields: "question, answer, image or images; id, category",
 	From:   "huggingface.co/datasets/Osilly/VDR-Bench or Osilly/VDR-Bench-testmini: the Parquet files",
-}, Mapping{
+}, mapping{Mapping: recipe.Mapping{
 	ID: []string{"id", "idx", "_id", "question_id"}, IDPrefix: "vdr-bench_", Question: []string{"question_original", "question", "query"},
 	Answers: []string{"answer", "answers"}, Candidates: []string{"aliases"}, Images: []string{"image", "images"},
 	Category: []string{"category", "domain"}, Split: []string{"split"}, Meta: []string{"image_caption", "difficulty"},
-})
+}})
 
 // browseCompVLFormat reads BrowseComp-VL. Its two files number their rows alike
 // and are told apart by the names of the images.
@@ -67,10 +68,10 @@ var browseCompVLFormat = mapped(Format{
 	Fields:    "question, answers (list), image_path; domain",
 	From:      "github.com/Alibaba-NLP/DeepResearch, WebAgent/WebWatcher: bc_vl_level1.jsonl, bc_vl_level2.jsonl, images beside them",
 	ImageDirs: []string{"images", "image"},
-}, Mapping{
-	ID: []string{"id", "data_id", "image_path"}, IDPrefix: "browsecomp-vl_", name: imageStem, Question: []string{"question"}, Answers: []string{"answers", "answer"},
+}, mapping{name: imageStem, Mapping: recipe.Mapping{
+	ID: []string{"id", "data_id", "image_path"}, IDPrefix: "browsecomp-vl_", Question: []string{"question"}, Answers: []string{"answers", "answer"},
 	Images: []string{"image_path", "image", "file_path"}, Category: []string{"domain", "category"}, Meta: []string{"image_path"},
-})
+}})
 
 // imageStem is the name of an image file without folders and extension.
 func imageStem(path string) string {

@@ -8,9 +8,11 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/picture"
 )
 
 // Forms of the images column of questions: where verl finds an image.
@@ -30,18 +32,16 @@ type canonical struct {
 	storePath string // folder of the store as image cells name it, with slashes
 	opt       PrepOptions
 	form      *verlForm // of another system, or nil
+	large     sync.Mutex
 }
 
-func (c *canonical) question(row Row[Sample]) (Question, error) {
-	s, err := row.Load()
-	if err != nil {
-		return Question{}, err
-	}
+func (c *canonical) question(row draft[Sample]) (Question, error) {
+	s := row.value
 	if err := checkSample(s, c.format.Unanswered); err != nil {
 		return Question{}, err
 	}
 	if c.opt.RequireImage && len(s.Images) == 0 {
-		return Question{}, errors.New("the question has no image, and --require-image is set")
+		return Question{}, errLeftOut
 	}
 	if c.form != nil && c.form.noImage && len(s.Images) > 0 {
 		return Question{}, fmt.Errorf("the rows of %s have no images, and this question has", c.form.name)
@@ -52,8 +52,8 @@ func (c *canonical) question(row Row[Sample]) (Question, error) {
 		Ability:     s.Ability,
 		AgentName:   pick(s.AgentName, "tool_agent"),
 		RewardModel: RewardModel{Style: "rule", GroundTruth: GroundTruth{Target: s.Truth}, CandidateAnswers: candidatesJSON(s.Candidates)},
-		ExtraInfo:   ExtraInfo{Index: row.ID, Split: split, Question: s.Text},
-		ID:          row.ID,
+		ExtraInfo:   ExtraInfo{Index: row.id, Split: split, Question: s.Text},
+		ID:          row.id,
 		Text:        s.Text,
 		Answers:     unique(append(s.Truth[:len(s.Truth):len(s.Truth)], s.Candidates...)),
 		Split:       split,
@@ -63,7 +63,7 @@ func (c *canonical) question(row Row[Sample]) (Question, error) {
 		q.Meta = string(s.Meta.AppendJSON(nil))
 	}
 	for i, pic := range s.Images {
-		sha, cell, err := c.image(row.Path, pic)
+		sha, cell, err := c.image(row.path, pic)
 		if err != nil {
 			if isRowError(err) {
 				err = fmt.Errorf("image %d of %d: %w", i+1, len(s.Images), err)
@@ -101,17 +101,14 @@ func checkSample(s Sample, unanswered bool) error {
 	return nil
 }
 
-func (c *canonical) passage(row Row[Document]) (Passage, error) {
-	d, err := row.Load()
-	if err != nil {
-		return Passage{}, err
-	}
-	p := Passage{ID: row.ID, Contents: d.Contents}
-	if !utf8.ValidString(p.Contents) {
+func (c *canonical) passage(row draft[Document]) (p Passage, err error) {
+	d := row.value
+	p = Passage{ID: row.id, Contents: d.Contents}
+	if !d.checked && !utf8.ValidString(p.Contents) {
 		return p, errors.New("the passage is not UTF-8")
 	}
 	if d.Image != nil {
-		p.ImageID, _, err = c.image(row.Path, *d.Image)
+		p.ImageID, _, err = c.image(row.path, *d.Image)
 	}
 	return p, err
 }
@@ -126,7 +123,7 @@ func (c *canonical) image(source string, pic Picture) (sha string, cell ImageCel
 	}
 	check := CheckImage
 	if c.opt.DecodeImages {
-		check = rowDecode
+		check = c.decode
 	}
 	if err := check(data); err != nil {
 		if pic.Path != "" {
@@ -147,8 +144,16 @@ func (c *canonical) image(source string, pic Picture) (sha string, cell ImageCel
 	return sha, ImageCell{Path: &where}, nil
 }
 
-// rowDecode is DecodeImage whose error is one of the row.
-func rowDecode(data []byte) error {
+// largeImagePixels is the area above which images are decoded one at a time: rows
+// are made on all cores, and pixels take four bytes each.
+const largeImagePixels = 16 << 20
+
+// decode is DecodeImage whose error is one of the row.
+func (c *canonical) decode(data []byte) error {
+	if _, w, h, err := picture.Size(data); err == nil && int64(w)*int64(h) > largeImagePixels {
+		c.large.Lock()
+		defer c.large.Unlock()
+	}
 	if err := DecodeImage(data); err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "decode image: "))
 	}

@@ -93,7 +93,7 @@ func streamedRows(path, op string, rows iter.Seq2[record.TableRow, error], need 
 		}
 		out := rowCells{N: r.N, Err: r.Err}
 		if r.Err == nil {
-			out.Get = func(column string) (record.Value, error) { return r.Get(column), nil }
+			out.Get = r.Get
 		}
 		if !yield(out, nil) {
 			return

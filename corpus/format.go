@@ -13,6 +13,7 @@ import (
 
 	"searchloop/corpus/record"
 	"searchloop/internal/fail"
+	"searchloop/internal/recipe"
 )
 
 // What a format gives.
@@ -53,7 +54,7 @@ type Format struct {
 
 // formats is the registry, in the order in which people see it.
 var formats = []Format{
-	verlFormat, mmSearchFormat, infoSeekFormat, simpleVQAFormat, liveVQAFormat, mmSearchPlusFormat, vdrBenchFormat, browseCompVLFormat,
+	verlFormat, mmSearchFormat, infoSeekFormat, simpleVQAFormat, liveVQAFormat, liveVQAOpenFormat, mmSearchPlusFormat, vdrBenchFormat, browseCompVLFormat,
 	visionDeepResearchFormat, searchR1Format, cranfieldFormat, jsonlFormat, passagesFormat, imageCorpusFormat,
 }
 
@@ -74,18 +75,25 @@ func FormatNamed(name string) (Format, error) {
 	return Format{}, e
 }
 
-// ListFormats writes the table of formats for people.
-func ListFormats(w io.Writer) error {
+// ListFormats writes the table of formats for people, those of a recipe's
+// mappings included.
+func ListFormats(w io.Writer, own map[string]recipe.Mapping) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FORMAT\tGIVES\tREADS")
 	for _, f := range formats {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, strings.Join(f.gives(), ", "), f.Doc)
-		fmt.Fprintf(t, "\tfields\t%s\n", f.Fields)
-		fmt.Fprintf(t, "\tfrom\t%s\n", f.From)
+		f.list(t)
 	}
-	fmt.Fprintf(t, "%s\t%s\t%s\n", mapFormat, Questions, "any table: Parquet, Arrow, CSV, JSON lines, a JSON list; columns by --map or --map-file")
+	if err := listOwn(t, own); err != nil {
+		return err
+	}
 	fmt.Fprintln(t, "\nNothing is downloaded: fetch the files from where the list says and name them with --in.")
 	return t.Flush()
+}
+
+func (f Format) list(w io.Writer) {
+	fmt.Fprintf(w, "%s\t%s\t%s\n", f.Name, strings.Join(f.gives(), ", "), f.Doc)
+	fmt.Fprintf(w, "\tfields\t%s\n", f.Fields)
+	fmt.Fprintf(w, "\tfrom\t%s\n", f.From)
 }
 
 func (f Format) gives() []string {
@@ -110,7 +118,8 @@ type Row[T any] struct {
 	N    int64  // 1-based row or line in the file
 	ID   string
 	Err  error // why the row is unusable; Load is nil then
-	// Load reads the rest of the row. It may be called until the sequence goes on.
+	// Load reads the rest of the row. It may be called until the sequence goes on;
+	// what it gives stays valid.
 	// An error of package fail means that the file cannot be read, any other that
 	// this row is unusable.
 	Load func() (T, error)
@@ -135,6 +144,7 @@ type Sample struct {
 type Document struct {
 	Contents string
 	Image    *Picture
+	checked  bool // Contents is known to be UTF-8
 }
 
 // Picture is an encoded image or the name of its file.
@@ -142,6 +152,28 @@ type Picture struct {
 	Data []byte
 	Path string
 	Exts []string // extensions to try when Path has none
+}
+
+// weight is about how many bytes an image takes; those of a file are not known.
+func (p Picture) weight() int {
+	if p.Path != "" {
+		return 128 << 10
+	}
+	return len(p.Data)
+}
+
+func (s Sample) weight() (n int) {
+	for _, p := range s.Images {
+		n += p.weight()
+	}
+	return n
+}
+
+func (d Document) weight() int {
+	if d.Image == nil {
+		return 0
+	}
+	return d.Image.weight()
 }
 
 // bad makes a row that is unusable.

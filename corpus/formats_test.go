@@ -294,7 +294,7 @@ func conform(t *testing.T, src source, files []string) {
 
 func TestListFormats(t *testing.T) {
 	var b bytes.Buffer
-	if err := ListFormats(&b); err != nil {
+	if err := ListFormats(&b, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range Formats() {

@@ -89,7 +89,7 @@ func FuzzPickle(f *testing.F) {
 		}
 		path := filepath.Join(t.TempDir(), "cache.pkl")
 		os.WriteFile(path, data, 0o600)
-		for e, err := range readCaches([]string{path}) {
+		for e, err := range pickledEntries(path) {
 			if err != nil && fail.KindOf(err) != fail.BadInput {
 				t.Fatal(err)
 			}
@@ -108,6 +108,7 @@ func FuzzLensCache(f *testing.F) {
 	for _, s := range []string{
 		`{"data_id":"a","cached_data":[{"cached_title":"t\u00e9","cached_images_path":"x/y.png"}],"more":{"a":[1,2]}}`, `{"data_id":"a","cached_data":[]}`,
 		`{"cached_data":[{"cached_images_path":null,"cached_title":null}],"data_id":"b"}`, `{"data_id":"a","data_id":"b","cached_data":[{"cached_images_path":"1","cached_images_path":"2"}]}`,
+		`{"data_id":"g ","cached_data":[{"cached_images_path":null}]}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -122,13 +123,16 @@ func FuzzLensCache(f *testing.F) {
 		}
 		paths := make([]string, len(quick.Hits))
 		for i := range paths {
-			a, err := quick.Hits[i].Title()
-			b, _ := slow.Hits[i].Title()
-			if err != nil || a != b || quick.Hits[i].Path != slow.Hits[i].Path {
+			a, err := quick.Hits[i].appendTitle(nil)
+			b, _ := slow.Hits[i].appendTitle(nil)
+			p, perr := quick.Hits[i].Path()
+			q, _ := slow.Hits[i].Path()
+			if err != nil || perr != nil || string(a) != string(b) || p != q {
 				t.Fatalf("%q hit %d: %q %q %v", line, i, a, b, err)
 			}
+			paths[i] = "null"
 			if i%2 == 0 {
-				paths[i] = "/new \"path\""
+				paths[i] = `"/new \"path\""`
 			}
 		}
 		x, y := quick.appendWithImages(nil, paths), slow.appendWithImages(nil, paths)

@@ -8,21 +8,24 @@ import "crypto/sha256"
 type idSet struct {
 	numbers map[uint64]*[8]uint64 // 512 numbers a page
 	others  map[[16]byte]struct{}
+	last    uint64     // number of the page
+	page    *[8]uint64 // looked at last; nil: none
 }
 
 func newIDSet() *idSet {
-	return &idSet{map[uint64]*[8]uint64{}, map[[16]byte]struct{}{}}
+	return &idSet{numbers: map[uint64]*[8]uint64{}, others: map[[16]byte]struct{}{}}
 }
 
 // add says whether id is new.
 func (s *idSet) add(id string) bool {
 	if n, ok := plainNumber(id); ok {
-		page := s.numbers[n/512]
-		if page == nil {
-			page = new([8]uint64)
-			s.numbers[n/512] = page
+		if s.page == nil || s.last != n/512 {
+			if s.last, s.page = n/512, s.numbers[n/512]; s.page == nil {
+				s.page = new([8]uint64)
+				s.numbers[s.last] = s.page
+			}
 		}
-		word, bit := &page[n%512/64], uint64(1)<<(n%64)
+		word, bit := &s.page[n%512/64], uint64(1)<<(n%64)
 		isNew := *word&bit == 0
 		*word |= bit
 		return isNew

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+
+	"searchloop/corpus/record"
 )
 
 // jsonlFormat reads questions in the plain form that many data sets share, from
@@ -61,7 +63,12 @@ func plainSample(path string, get cells) (Sample, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.Truth, err = truthOf(truth); err != nil {
+	if truth.Kind() == record.Text && listText(truth.String()) {
+		s.Truth, err = ParseCandidates(truth)
+	} else {
+		s.Truth, err = truthOf(truth)
+	}
+	if err != nil {
 		return s, fmt.Errorf("answer: %w", err)
 	}
 	more, err := get.first("candidate_answers", "aliases", "alternative_gt_answers")

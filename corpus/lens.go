@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"sync"
 
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
@@ -61,7 +64,10 @@ func Lens(ctx context.Context, r *job.Run, o LensOptions) error {
 		Dir: o.Out, Schema: "lens", Version: LensVersion, Inputs: inputs, Ext: "parquet", Single: true,
 		Params: struct{ Roots []string }{o.Roots},
 	})
-	if err != nil || ds.Complete() || ds.DryRun() {
+	if err == nil && ds.Complete() {
+		return again(r, o)
+	}
+	if err != nil || ds.DryRun() {
 		return err
 	}
 	for _, s := range ds.Todo() {
@@ -73,7 +79,7 @@ func Lens(ctx context.Context, r *job.Run, o LensOptions) error {
 			continue
 		}
 		defer sh.Discard()
-		l := lens{r: r, sh: sh, store: store, images: images, opt: o}
+		l := lens{r: r, sh: sh, store: store, images: images, opt: o, found: map[string]*found{}}
 		l.report.FoundBy, l.report.Missing, l.report.QuestionsWithoutEntry = FoundBy{}, []LensMiss{}, []string{}
 		if err := l.run(ctx); err != nil {
 			return err
@@ -95,36 +101,44 @@ type lens struct {
 	images   string // absolute folder of the store
 	opt      LensOptions
 	unpacked *unpacked
-	example  string // a name in an archive, for messages
-	last     map[string]position
-	found    map[string]found // by cached path
+	example  string           // a name in an archive, for messages
+	entryOf  map[string]place // the entry of a data_id that counts
+	readable [][]entryAt      // of each cache, in order
+	roots    []*os.Root       // of opt.Roots
+	mu       sync.Mutex
+	found    map[string]*found // by cached path; guarded by mu
 	entries  []LensEntry
 	report   LensReport
-}
-
-// position is where the entry that counts stands.
-type position struct {
-	path string
-	n    int64
 }
 
 func (l *lens) run(ctx context.Context) error {
 	if err := l.unpack(ctx); err != nil {
 		return err
 	}
+	for _, dir := range l.opt.Roots {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return fail.Wrap(fail.BadInput, "open images", dir, err)
+		}
+		defer root.Close()
+		l.roots = append(l.roots, root)
+	}
 	if err := l.choose(); err != nil {
 		return err
 	}
-	if err := l.resolve(ctx); err != nil {
+	published, err := l.sh.Extra(LensPublished)
+	if err != nil {
+		return err
+	}
+	lines := newLineWriter(published)
+	defer lines.end()
+	if err := l.resolve(ctx, lines); err != nil {
 		return err
 	}
 	if err := l.compare(); err != nil {
 		return err
 	}
-	if err := l.write(); err != nil {
-		return err
-	}
-	if err := l.store.Sync(); err != nil {
+	if err := l.write(lines); err != nil {
 		return err
 	}
 	n := int64(len(l.entries))
@@ -132,12 +146,14 @@ func (l *lens) run(ctx context.Context) error {
 }
 
 func (l *lens) unpack(ctx context.Context) error {
-	j, err := l.sh.Journal()
-	if err != nil {
-		return err
-	}
-	u := &unpacker{run: l.r, store: l.store, journal: j, dir: filepath.Join(l.opt.Images, ".unpack"), files: map[string]unpackedFile{}}
+	u := &unpacker{run: l.r, store: l.store, dir: filepath.Join(l.opt.Images, ".unpack"), files: map[string]unpackedFile{}}
 	u.stats.Skipped = map[string]int64{}
+	if len(l.opt.Tar) > 0 { // a journal asks for the digests of all inputs
+		var err error
+		if u.journal, err = l.sh.Journal(); err != nil {
+			return err
+		}
+	}
 	for i, path := range l.opt.Tar {
 		if err := u.archive(ctx, i, path); err != nil {
 			return err
@@ -152,25 +168,57 @@ func (l *lens) unpack(ctx context.Context) error {
 	return nil
 }
 
-func (l *lens) write() error {
-	w, err := l.sh.Part()
+// write writes entries and report, the end of the published form, and makes the
+// images durable, all at the same time: disk and cores are waited for once.
+func (l *lens) write(lines *lineWriter) error {
+	if err := lines.flush(); err != nil {
+		return err
+	}
+	part, err := l.sh.Part()
 	if err != nil {
 		return err
 	}
-	out := table.NewWriter[LensEntry](w)
+	report, err := l.sh.Extra(LensReportOf)
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, 4)
+	for i, f := range []func() error{
+		func() error { return l.writeEntries(part) },
+		lines.end,
+		l.store.Sync,
+		func() error { return l.writeReport(report) },
+	} {
+		wg.Go(func() { errs[i] = f() })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lens) writeEntries(w io.Writer) error {
+	out := table.NewTexts(w, func(e *LensEntry) int {
+		n := len(e.DataID)
+		for _, h := range e.Hits {
+			n += len(h.Title) + len(h.ImageID) + len(h.Path)
+		}
+		return n
+	})
 	if err := out.Write(l.entries...); err != nil {
 		return err
 	}
-	if err := out.Close(); err != nil {
-		return err
-	}
-	x, err := l.sh.Extra(LensReportOf)
-	if err != nil {
-		return err
-	}
+	return out.Close()
+}
+
+func (l *lens) writeReport(w io.Writer) error {
 	text, err := json.MarshalIndent(l.report, "", "  ")
 	if err == nil {
-		_, err = x.Write(append(text, '\n'))
+		_, err = w.Write(append(text, '\n'))
 	}
 	return fail.Wrap(fail.Disk, "write", LensReportOf, err)
 }

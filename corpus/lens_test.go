@@ -217,6 +217,14 @@ func TestLensForms(t *testing.T) {
 	if len(got) != 2 || got[0].Hits[0].Title != "2" || got[1].Hits[0].Title != "3" || lensReport(t, out).Superseded != 2 {
 		t.Error(got, lensReport(t, out))
 	}
+	out = t.TempDir() // a cache that is named twice
+	if err := lensRun(t, LensOptions{Cache: []string{second, first, second}, Out: out}); err != nil {
+		t.Fatal(err)
+	}
+	got = rowsOfDataset[LensEntry](t, out)
+	if len(got) != 2 || got[1].Hits[0].Title != "3" || lensReport(t, out).Superseded != 3 {
+		t.Error(got, lensReport(t, out))
+	}
 }
 
 func TestLensRoots(t *testing.T) {
@@ -266,6 +274,12 @@ func TestLensRefuses(t *testing.T) {
 		}
 		if err := lensRun(t, c.o); fail.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if c.kind != fail.Bound {
+			continue
+		}
+		if err := lensRun(t, c.o); fail.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s, again: %v", name, err)
 		}
 	}
 }

@@ -2,8 +2,9 @@ package corpus
 
 import (
 	"bytes"
-	"fmt"
-	"unicode/utf8"
+	"errors"
+	"slices"
+	"strings"
 
 	"searchloop/corpus/record"
 )
@@ -17,65 +18,67 @@ func (e *cacheEntry) fast(raw []byte) bool {
 	if len(raw) == 0 || raw[0] != '{' || !plainLine(raw) {
 		return false
 	}
-	var id, hits []byte
-	err := record.EachField(raw, func(name, value []byte) error {
+	var id []byte
+	list, listed := e.hits[:0], false
+	c := record.CursorOf(raw)
+	err := c.Object(func(name []byte) (err error) {
 		switch string(name) {
 		case lensID:
-			id = value
+			id, err = c.Raw()
 		case lensHits:
-			hits = value
+			list, listed = list[:0], true // of fields with one name the last counts
+			err = c.List(func() error {
+				h, err := hitAt(c)
+				list = append(list, h)
+				return err
+			})
+		default:
+			_, err = c.Raw()
 		}
-		return nil
+		return err
 	})
-	if err != nil || len(hits) == 0 || hits[0] != '[' {
+	if err != nil || c.End() != nil || c.Foreign() || !listed {
 		return false
 	}
 	text, ok, err := record.UnquoteJSON(id)
-	if err != nil || !ok || checkID(text) != nil {
+	if err != nil || !ok || checkID(text) != nil || strings.TrimSpace(text) != text {
 		return false
 	}
-	list := e.Hits[:0]
-	err = record.EachItem(hits, func(hit []byte) error {
-		h := cachedHit{}
-		var path []byte
-		if err := record.EachField(hit, func(name, value []byte) error {
-			switch string(name) {
-			case lensTitle:
-				h.title = value
-			case lensImage:
-				path = value
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		if path == nil || !textOrNull(path) || h.title != nil && !textOrNull(h.title) {
-			return fmt.Errorf("not plain")
-		}
-		h.from = cap(raw) - cap(path) // both end where the memory ends
-		h.to = h.from + len(path)
-		p, _, err := record.UnquoteJSON(path)
-		h.Path = p
-		list = append(list, h)
-		return err
-	})
-	if err != nil {
-		return false
+	for i := range list {
+		h := &list[i]
+		h.from = cap(raw) - cap(h.rawPath) // both end where the memory ends
+		h.to = h.from + len(h.rawPath)
 	}
-	e.ID, e.Hits, e.raw = text, list, raw
+	e.ID, e.Hits, e.hits, e.raw = text, list, list, raw
 	return true
 }
 
+// hitAt reads the hit before which c stands.
+func hitAt(c *record.Cursor) (h cachedHit, err error) {
+	err = c.Object(func(name []byte) (err error) {
+		value, err := c.Raw()
+		switch string(name) {
+		case lensTitle:
+			h.rawTitle = value
+		case lensImage:
+			h.rawPath = value
+		}
+		return err
+	})
+	if err == nil && (h.rawPath == nil || !textOrNull(h.rawPath) || h.rawTitle != nil && !textOrNull(h.rawTitle)) {
+		err = errNotPlain
+	}
+	return h, err
+}
+
+var errNotPlain = errors.New("not plain")
+
 func textOrNull(raw []byte) bool { return raw[0] == '"' || string(raw) == "null" }
 
-// plainLine says whether a JSON text can be copied as a line of JSON: UTF-8
-// without control characters, every escape a known one, and none of Python's
-// additions to JSON.
+// plainLine says whether a JSON text can be copied as a line of JSON as far as its
+// characters go: UTF-8 without control characters, every escape a known one.
 func plainLine(b []byte) bool {
-	if !utf8.Valid(b) || bytes.Contains(b, []byte("NaN")) || bytes.Contains(b, []byte("Infinity")) {
-		return false
-	}
-	if record.HasControl(b) {
+	if !record.IsText(b) {
 		return false
 	}
 	for rest := b; ; {
@@ -107,18 +110,53 @@ func plainLine(b []byte) bool {
 
 // splice copies the entry with the paths of its hits replaced.
 func (e *cacheEntry) splice(dst []byte, paths []string) []byte {
+	size := len(e.raw) + len("\n")
+	for _, p := range paths {
+		size += len(p)
+	}
+	dst = slices.Grow(dst, size)
 	at := 0
 	for i, h := range e.Hits {
 		dst = append(dst, e.raw[at:h.from]...)
-		dst = appendPath(dst, paths[i])
+		dst = append(dst, paths[i]...)
 		at = h.to
 	}
 	return append(dst, e.raw[at:]...)
 }
 
-func appendPath(dst []byte, path string) []byte {
-	if path == "" {
-		return append(dst, "null"...)
+// span is where something stands in a line.
+type span struct{ from, to int32 }
+
+// plan is what fast found in a line, without the line: title and path of each
+// hit. A title that is absent has no length.
+type plan []span
+
+func (e *cacheEntry) plan() plan {
+	if e.raw == nil {
+		return nil
 	}
-	return record.AppendQuoted(dst, path)
+	p := make(plan, 0, 2*len(e.Hits))
+	for _, h := range e.Hits {
+		title := span{}
+		if h.rawTitle != nil {
+			title.from = int32(cap(e.raw) - cap(h.rawTitle))
+			title.to = title.from + int32(len(h.rawTitle))
+		}
+		p = append(p, title, span{int32(h.from), int32(h.to)})
+	}
+	return p
+}
+
+// follow is fast for a line that plan is of.
+func (e *cacheEntry) follow(p plan, id string, raw []byte) {
+	e.ID, e.raw, e.hits = id, raw, e.hits[:0]
+	for ; len(p) > 0; p = p[2:] {
+		title, path := p[0], p[1]
+		h := cachedHit{from: int(path.from), to: int(path.to), rawPath: raw[path.from:path.to]}
+		if title.to > 0 {
+			h.rawTitle = raw[title.from:title.to]
+		}
+		e.hits = append(e.hits, h)
+	}
+	e.Hits = e.hits
 }

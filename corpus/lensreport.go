@@ -1,10 +1,13 @@
 package corpus
 
 import (
+	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/job"
 	"searchloop/internal/table"
 )
 
@@ -37,6 +40,22 @@ type LensMiss struct {
 	Reason string `json:"reason"`
 }
 
+// count adds a hit and what became of its image.
+func (r *LensReport) count(id string, i int, h LensHit, f *found) {
+	r.Hits++
+	switch {
+	case f != nil && f.sha != "":
+		r.FoundBy[f.how]++
+		r.ImagesFound++
+	case f != nil:
+		r.Missing = append(r.Missing, LensMiss{id, i, h.Path, f.reason})
+	case h.Path == "":
+		r.HitsNoPath++
+	default:
+		r.HitsOnWeb++
+	}
+}
+
 // compare says which questions with an image the cache does not know.
 func (l *lens) compare() error {
 	if l.opt.Questions == "" {
@@ -54,7 +73,7 @@ func (l *lens) compare() error {
 			continue
 		}
 		l.report.Questions++
-		if _, ok := l.last[q.ID]; ok {
+		if _, ok := l.entryOf[q.ID]; ok {
 			l.report.entriesThatHaveQuestion++
 		} else {
 			l.report.QuestionsWithoutEntry = append(l.report.QuestionsWithoutEntry, q.ID)
@@ -63,6 +82,20 @@ func (l *lens) compare() error {
 	slices.Sort(l.report.QuestionsWithoutEntry)
 	l.report.EntriesWithoutQuestion = l.report.Entries - l.report.entriesThatHaveQuestion
 	return nil
+}
+
+// again holds the report of a finished dataset against the bound.
+func again(r *job.Run, o LensOptions) error {
+	path := filepath.Join(o.Out, LensReportOf)
+	text, err := os.ReadFile(path)
+	l := lens{r: r, opt: o}
+	if err == nil {
+		err = json.Unmarshal(text, &l.report)
+	}
+	if err != nil {
+		return fail.Wrap(fail.BadInput, "read report", path, err)
+	}
+	return l.bound()
 }
 
 // bound compares the missing images with what may be missing.

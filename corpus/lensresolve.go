@@ -1,75 +1,104 @@
 package corpus
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
+	"searchloop/corpus/record"
 	"searchloop/internal/fail"
 )
 
+// entryAt is an entry that can be used.
+type entryAt struct {
+	n          int64 // position
+	id         string
+	plan       plan // nil: read it again
+	superseded bool // by a later one
+}
+
+// place is that of an entry in lens.readable.
+type place struct{ file, at int }
+
 // choose finds for every data_id the entry that counts and rejects what is none.
 func (l *lens) choose() error {
-	l.last = map[string]position{}
-	for e, err := range readCaches(l.opt.Cache) {
+	type seen struct {
+		position
+		entryAt
+		err error
+	}
+	l.entryOf, l.readable = map[string]place{}, make([][]entryAt, len(l.opt.Cache))
+	for e, err := range mapCaches(l.opt.Cache, func(e *cacheEntry) seen {
+		e.load()
+		return seen{e.position, entryAt{n: e.n, id: e.ID, plan: e.plan()}, e.Err}
+	}) {
 		if err != nil {
 			return err
 		}
-		if e.Err != nil {
-			l.sh.Reject(e.Path, e.N, e.ID, e.Err)
+		if e.err != nil {
+			l.sh.Reject(e.path, e.position.n, e.id, e.err)
 			continue
 		}
-		if _, again := l.last[e.ID]; again {
+		if earlier, again := l.entryOf[e.id]; again {
 			l.report.Superseded++
+			l.readable[earlier.file][earlier.at].superseded = true
 		}
-		l.last[e.ID] = position{e.Path, e.N}
+		l.entryOf[e.id] = place{e.file, len(l.readable[e.file])}
+		l.readable[e.file] = append(l.readable[e.file], e.entryAt)
 	}
 	return nil
 }
 
-// resolve goes through the caches a second time, turns paths into images, and
-// writes the published form in the order of the entries.
-func (l *lens) resolve(ctx context.Context) error {
-	w, err := l.sh.Extra(LensPublished)
-	if err != nil {
-		return err
+// counts gives the entry at a position if it counts.
+func (l *lens) counts(p position) (entryAt, bool) {
+	list := l.readable[p.file]
+	i, ok := slices.BinarySearchFunc(list, p.n, func(e entryAt, n int64) int { return cmp.Compare(e.n, n) })
+	if !ok || list[i].superseded {
+		return entryAt{}, false
 	}
-	progress := l.r.Progress("entries", int64(len(l.last)))
+	return list[i], true
+}
+
+// resolved is an entry that counts, with its images.
+type resolved struct {
+	LensEntry          // without id when another entry counts
+	images    []*found // of the hits; nil for hits that name no file
+	line      *[]byte  // in the published form, of linePool
+	err       error
+}
+
+// resolve goes through the caches a second time, turns paths into images, and
+// gives the published form to lines in the order of the entries.
+func (l *lens) resolve(ctx context.Context, lines *lineWriter) error {
+	progress := l.r.Progress("entries", int64(len(l.entryOf)))
 	defer progress.Done()
-	var line []byte
-	for e, err := range readCaches(l.opt.Cache) {
+	for e, err := range mapCaches(l.opt.Cache, l.entry) {
 		if err == nil {
 			err = l.r.Interrupted()
 		}
 		if err == nil {
-			err = fail.Wrap(fail.Interrupted, "lens", e.Path, ctx.Err())
+			err = fail.Wrap(fail.Interrupted, "lens", l.opt.Out, ctx.Err())
+		}
+		if err == nil {
+			err = e.err
 		}
 		if err != nil {
 			return err
 		}
-		if e.Err != nil || l.last[e.ID] != (position{e.Path, e.N}) {
+		if e.DataID == "" {
 			continue
 		}
-		entry := LensEntry{DataID: e.ID}
-		var paths []string
-		for i, h := range e.Hits {
-			var pic *pickledImage
-			if e.pictures != nil {
-				pic = e.pictures[i]
-			}
-			hit, path, err := l.hit(e.ID, i, &h, pic)
-			if err != nil {
-				return err
-			}
-			entry.Hits, paths = append(entry.Hits, hit), append(paths, path)
+		for i, f := range e.images {
+			l.report.count(e.DataID, i, e.Hits[i], f)
 		}
-		l.entries = append(l.entries, entry)
-		line = append(e.appendWithImages(line[:0], paths), '\n')
-		if _, err := w.Write(line); err != nil {
-			return fail.Wrap(fail.Disk, "write", LensPublished, err)
+		l.entries = append(l.entries, e.LensEntry)
+		if err := lines.write(e.line); err != nil {
+			return err
 		}
 		progress.Add(1, 0)
 	}
@@ -84,81 +113,108 @@ func (l *lens) resolve(ctx context.Context) error {
 	return nil
 }
 
-// hit resolves one cached result; path is the image's file, "" without one.
-// pic is the image itself, if the cache holds it.
-func (l *lens) hit(id string, i int, h *cachedHit, pic *pickledImage) (hit LensHit, path string, err error) {
-	l.report.Hits++
-	title, err := h.Title()
-	if err != nil {
-		return hit, "", fail.Wrap(fail.Bug, "lens", h.Path, err) // checked when the entry was read
+// entry resolves an entry. It is called for several at the same time.
+func (l *lens) entry(e *cacheEntry) (out resolved) {
+	c, counts := l.counts(e.position)
+	if !counts {
+		return out
 	}
-	hit = LensHit{Title: title, Path: h.Path}
-	var sha, reason string
-	switch {
-	case pic != nil:
-		sha, reason, err = l.pickled(pic)
-	case hit.Path == "":
-		l.report.HitsNoPath++
-		return hit, "", nil
-	case webAddress(hit.Path):
-		l.report.HitsOnWeb++
-		return hit, "", nil
-	default:
-		return l.named(id, i, hit)
+	if c.plan != nil {
+		e.follow(c.plan, c.id, e.unread)
+	} else {
+		e.load()
 	}
-	if err != nil {
-		return hit, "", err
+	n := len(e.Hits)
+	out.DataID, out.images = e.ID, make([]*found, n)
+	if n > 0 {
+		out.Hits = make([]LensHit, n)
 	}
-	if sha == "" {
-		l.report.Missing = append(l.report.Missing, LensMiss{id, i, hit.Path, reason})
-		return hit, "", nil
-	}
-	l.report.ImagesFound++
-	hit.ImageID = sha
-	path, err = l.file(sha)
-	return hit, path, err
-}
-
-// found is what a cached path led to; path is the image's file.
-type found struct{ sha, path, how, reason string }
-
-// named resolves a hit by the name of its image. Many hits show one image: each
-// name is looked up once.
-func (l *lens) named(id string, i int, hit LensHit) (LensHit, string, error) {
-	f, known := l.found[hit.Path]
-	if !known {
-		var err error
-		if f.sha, f.how, f.reason, err = l.image(hit.Path); err != nil {
-			return hit, "", err
+	// The titles of all hits are one text: there are millions.
+	titles, ends, paths := e.titles[:0], e.ends[:0], e.paths[:0]
+	for i := range e.Hits {
+		h, hit, path := &e.Hits[i], &out.Hits[i], "null"
+		var f *found
+		if e.pictures != nil && e.pictures[i] != nil {
+			f = l.pickled(e.pictures[i])
+		} else if f, hit.Path, out.err = l.named(h); out.err != nil {
+			return out
 		}
-		if f.sha != "" {
-			if f.path, err = l.file(f.sha); err != nil {
-				return hit, "", err
+		if f != nil {
+			if out.err = f.err; out.err != nil {
+				return out
+			}
+			out.images[i], hit.ImageID = f, f.sha
+			if f.sha != "" {
+				path = f.file
 			}
 		}
-		if l.found == nil {
-			l.found = map[string]found{}
+		paths = append(paths, path)
+		if titles, out.err = h.appendTitle(titles); out.err != nil {
+			return out
 		}
-		l.found[hit.Path] = f
+		ends = append(ends, len(titles))
 	}
-	if f.sha == "" {
-		l.report.Missing = append(l.report.Missing, LensMiss{id, i, hit.Path, f.reason})
-		return hit, "", nil
+	all, from := string(titles), 0
+	for i, end := range ends {
+		out.Hits[i].Title = all[from:end]
+		from = end
 	}
-	l.report.FoundBy[f.how]++
-	l.report.ImagesFound++
-	hit.ImageID = f.sha
-	return hit, f.path, nil
+	line := linePool.Get().(*[]byte)
+	*line = append(e.appendWithImages((*line)[:0], paths), '\n')
+	out.line = line
+	e.titles, e.ends, e.paths = titles, ends, paths
+	return out
 }
 
-// file is the absolute path of an image in the store.
+// found is what a cached path led to. Many hits show one image: each name is
+// looked up once.
+type found struct {
+	name   string
+	once   sync.Once
+	sha    string
+	file   string // absolute path in the store, as JSON
+	how    string // it was found, or
+	reason string // why it was not
+	err    error
+}
+
+// named finds the image of a hit; nil when the hit names no file.
+func (l *lens) named(h *cachedHit) (f *found, path string, err error) {
+	if name, ok := h.plainPath(); ok {
+		l.mu.Lock()
+		f = l.found[string(name)]
+		l.mu.Unlock()
+	}
+	if f == nil {
+		if path, err = h.Path(); err != nil {
+			return nil, "", fail.Wrap(fail.Bug, "lens", "", err) // checked when the entry was read
+		}
+		if path == "" || webAddress(path) {
+			return nil, path, nil
+		}
+		l.mu.Lock()
+		if f = l.found[path]; f == nil {
+			f = &found{name: path}
+			l.found[path] = f
+		}
+		l.mu.Unlock()
+	}
+	f.once.Do(func() {
+		if f.sha, f.how, f.reason, f.err = l.image(f.name); f.err == nil && f.sha != "" {
+			f.file, f.err = l.file(f.sha)
+		}
+	})
+	return f, f.name, nil
+}
+
+// file is the absolute path of an image in the store, as JSON.
 func (l *lens) file(sha string) (string, error) {
 	path, err := l.store.Path(sha)
 	if err != nil {
 		return "", err
 	}
 	rel, err := filepath.Rel(l.opt.Images, path)
-	return filepath.Join(l.images, rel), fail.Wrap(fail.Bug, "lens", path, err)
+	return string(record.AppendQuoted(nil, filepath.Join(l.images, rel))), fail.Wrap(fail.Bug, "lens", path, err)
 }
 
 // webAddress says whether a cached path is an address, which is never fetched.
@@ -167,15 +223,16 @@ func webAddress(path string) bool {
 }
 
 // pickled stores an image that the cache itself holds.
-func (l *lens) pickled(pic *pickledImage) (sha, reason string, err error) {
+func (l *lens) pickled(pic *pickledImage) *found {
 	data, bad := pic.png()
 	if bad != nil {
-		return "", bad.Error(), nil
+		return &found{reason: bad.Error()}
 	}
-	if sha, err = l.store.Put(data); err == nil {
-		l.report.FoundBy["in the cache itself"]++
+	f := &found{how: "in the cache itself"}
+	if f.sha, f.err = l.store.Put(data); f.err == nil {
+		f.file, f.err = l.file(f.sha)
 	}
-	return sha, "", err
+	return f
 }
 
 // image finds what a cached path names, in the archives first.
@@ -184,7 +241,7 @@ func (l *lens) image(cached string) (sha, how, reason string, err error) {
 	if ok && f.SHA != "" {
 		return f.SHA, how, "", nil
 	}
-	for _, root := range l.opt.Roots {
+	for _, root := range l.roots {
 		data, found, err := readBelow(root, cached)
 		if err != nil {
 			return "", "", "", err
@@ -206,29 +263,26 @@ func (l *lens) image(cached string) (sha, how, reason string, err error) {
 
 // readBelow reads a file that a cached path names relative to root, or by its
 // place in it; never one outside root.
-func readBelow(root, cached string) (data []byte, found bool, err error) {
+func readBelow(root *os.Root, cached string) (data []byte, found bool, err error) {
 	name := filepath.FromSlash(strings.ReplaceAll(cached, `\`, "/"))
-	if abs, aerr := filepath.Abs(root); aerr == nil && filepath.IsAbs(name) {
+	if abs, aerr := filepath.Abs(root.Name()); aerr == nil && filepath.IsAbs(name) {
 		if name, aerr = filepath.Rel(abs, name); aerr != nil {
 			return nil, false, nil
 		}
 	}
-	r, err := os.OpenRoot(root)
-	if err != nil {
-		return nil, false, fail.Wrap(fail.BadInput, "open images", root, err)
-	}
-	defer r.Close()
-	f, err := r.Open(filepath.Clean(name))
+	f, err := root.Open(filepath.Clean(name))
 	if err != nil {
 		return nil, false, nil
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() > maxImageBytes {
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() > maxImageBytes {
 		return nil, false, nil
 	}
-	data, err = io.ReadAll(f)
-	if err != nil {
-		return nil, false, fail.Wrap(fail.Disk, "read image", filepath.Join(root, name), err)
+	var b bytes.Buffer
+	b.Grow(int(st.Size()) + bytes.MinRead) // one read, and one that finds the end
+	if _, err = b.ReadFrom(f); err != nil {
+		return nil, false, fail.Wrap(fail.Disk, "read image", filepath.Join(root.Name(), name), err)
 	}
-	return data, true, nil
+	return b.Bytes(), true, nil
 }

@@ -19,29 +19,41 @@ var liveVQAFormat = Format{
 	Split:     "test",
 	Files:     map[string][]string{Questions: {"*.json"}},
 	ImageDirs: []string{"News_imgs", "images"},
-	Questions: func(in Input) iter.Seq2[Row[Sample], error] {
-		return func(yield func(Row[Sample], error) bool) {
-			for _, path := range in.Files {
-				for item, err := range record.Items(path, "id") {
-					if err != nil {
-						yield(Row[Sample]{}, err)
+	Questions: func(in Input) iter.Seq2[Row[Sample], error] { return liveVQA(in, false) },
+}
+
+// liveVQAOpenFormat asks the same questions without their options, as search
+// agents are evaluated.
+var liveVQAOpenFormat = func() Format {
+	f := liveVQAFormat
+	f.Name = "livevqa-open"
+	f.Doc = "LiveVQA benchmark.json as livevqa reads it, without the options: the answer is open"
+	f.Questions = func(in Input) iter.Seq2[Row[Sample], error] { return liveVQA(in, true) }
+	return f
+}()
+
+func liveVQA(in Input, open bool) iter.Seq2[Row[Sample], error] {
+	return func(yield func(Row[Sample], error) bool) {
+		for _, path := range in.Files {
+			for item, err := range record.Items(path, "id") {
+				if err != nil {
+					yield(Row[Sample]{}, err)
+					return
+				}
+				for _, row := range liveVQARows(path, item, open) {
+					if !yield(row, nil) {
 						return
-					}
-					for _, row := range liveVQARows(path, item) {
-						if !yield(row, nil) {
-							return
-						}
 					}
 				}
 			}
 		}
-	},
+	}
 }
 
 // liveVQALevels are the questions an entry may have.
 var liveVQALevels = []string{"level1", "level2", "level3"}
 
-func liveVQARows(path string, item record.Item) []Row[Sample] {
+func liveVQARows(path string, item record.Item, open bool) []Row[Sample] {
 	one := func(id string, err error) []Row[Sample] {
 		return []Row[Sample]{bad[Sample](path, item.N, id, err)}
 	}
@@ -61,7 +73,7 @@ func liveVQARows(path string, item record.Item) []Row[Sample] {
 		if qa := entry.Get(level + "_qa"); !qa.IsNull() {
 			rows = append(rows, Row[Sample]{
 				Path: path, N: item.N, ID: "livevqa_" + id + "_" + level,
-				Load: func() (Sample, error) { return liveVQASample(entry, qa, level) },
+				Load: func() (Sample, error) { return liveVQASample(entry, qa, level, open) },
 			})
 		}
 	}
@@ -79,8 +91,8 @@ func liveVQARows(path string, item record.Item) []Row[Sample] {
 //	B. <option>
 //
 // and the answers are the right option's text, the rest of Ground_Truth_List,
-// the option as it is listed, and its letter.
-func liveVQASample(entry, qa record.Value, level string) (Sample, error) {
+// the option as it is listed, and its letter. An open question has none of these.
+func liveVQASample(entry, qa record.Value, level string, open bool) (Sample, error) {
 	s := Sample{DataSource: "searchR1_LiveVQA", Category: level}
 	s.Text = strings.TrimSpace(qa.Get("question").String())
 	if s.Text == "" {
@@ -98,13 +110,17 @@ func liveVQASample(entry, qa record.Value, level string) (Sample, error) {
 	if len(options) == 0 {
 		s.Truth = unique(append([]string{letter}, list...))
 	} else {
-		s.Text += "\n\n" + strings.Join(options, "\n")
 		option, text := chosen(options, letter)
 		if option == "" {
 			return s, fmt.Errorf("Ground_Truth %q names none of the options", letter)
 		}
 		s.Truth = []string{text}
-		s.Candidates = unique(append(list, option, letter))
+		if open {
+			s.Candidates = unique(list)
+		} else {
+			s.Text += "\n\n" + strings.Join(options, "\n")
+			s.Candidates = unique(append(list, option, letter))
+		}
 	}
 	name := qa.Get("img_path").String()
 	if name == "" {

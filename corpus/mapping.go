@@ -6,40 +6,19 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 
 	"searchloop/corpus/record"
 	"searchloop/internal/fail"
+	"searchloop/internal/recipe"
 )
 
-// Mapping says which columns of a table make a question, so that a data set
-// needs no code. A column is a name, or names joined by dots that lead into
-// structs (extra_info.index). Where several are given the first that is not null
-// counts, but for Images and Meta, which take all of them.
-type Mapping struct {
-	ID         []string `yaml:"id"`
-	IDPrefix   string   `yaml:"id_prefix"`
-	Question   []string `yaml:"question"`
-	Options    []string `yaml:"options"` // of a multiple choice: listed below the question
-	Answers    []string `yaml:"answers"` // a text, a list, or such a list as text; the letter of an option when there are options
-	Candidates []string `yaml:"candidates"`
-	Images     []string `yaml:"images"`
-	Split      []string `yaml:"split"`
-	Category   []string `yaml:"category"`
-	DataSource []string `yaml:"data_source"`
-	Ability    []string `yaml:"ability"`
-	Meta       []string `yaml:"meta"` // kept as they are
-
-	// Keep takes only the rows whose column has one of the values; the others are
-	// none of the data set and not counted.
-	Keep map[string][]string `yaml:"keep"`
-
-	// DataSourceIs and SplitIs are for rows that say none.
-	DataSourceIs string `yaml:"data_source_is"`
-	SplitIs      string `yaml:"split_is"`
-
+// mapping makes questions of the rows of tables.
+type mapping struct {
+	recipe.Mapping
 	decode func(column, text string) (string, error) // undoes what the source did to texts
 	name   func(id string) string                    // makes an id of what the ID column holds
 }
@@ -47,29 +26,36 @@ type Mapping struct {
 // mapFormat is the format whose mapping comes from flags or a file.
 const mapFormat = "map"
 
-// fields names the parts of a mapping as flags and files do.
-func (m *Mapping) fields() map[string]*[]string {
+// mappingFields names the parts of a mapping as flags and files do.
+func mappingFields(m *recipe.Mapping) map[string]*[]string {
 	return map[string]*[]string{
 		"id": &m.ID, "question": &m.Question, "options": &m.Options, "answers": &m.Answers, "candidates": &m.Candidates, "images": &m.Images,
 		"split": &m.Split, "category": &m.Category, "data_source": &m.DataSource, "ability": &m.Ability, "meta": &m.Meta,
 	}
 }
 
-// LoadMapping reads a mapping from a YAML file, "" being an empty one, and lays
+// loadMapping reads a mapping from a YAML file, "" being an empty one, and lays
 // settings of the form field=column,column and keep rules of the form
 // column=value,value over it.
-func LoadMapping(file string, set, keep []string) (Mapping, error) {
-	var m Mapping
+func loadMapping(file string, set, keep []string) (recipe.Mapping, error) {
+	var m recipe.Mapping
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return m, fail.Wrap(fail.BadInput, "read mapping", file, err)
 		}
+		// A benchmark's file holds one among other things.
+		var in struct{ Mapping map[string]any }
+		if yaml.Unmarshal(text, &in) == nil && in.Mapping != nil {
+			if text, err = yaml.Marshal(in.Mapping); err != nil {
+				return m, fail.Wrap(fail.BadInput, "read mapping", file, err)
+			}
+		}
 		if err := yaml.UnmarshalWithOptions(text, &m, yaml.Strict()); err != nil {
 			return m, fail.Wrap(fail.BadInput, "read mapping", file, err)
 		}
 	}
-	fields := m.fields()
+	fields := mappingFields(&m)
 	for _, s := range set {
 		name, columns, _ := strings.Cut(s, "=")
 		to := fields[name]
@@ -90,8 +76,8 @@ func LoadMapping(file string, set, keep []string) (Mapping, error) {
 		}
 		m.Keep[column] = strings.Split(values, ",")
 	}
-	if len(m.Question) == 0 || len(m.Answers) == 0 {
-		e := fail.New(fail.Usage, "prep", file, "the mapping names no column of the question or of the answers")
+	if err := m.Check(); err != nil {
+		e := &fail.Error{Kind: fail.Usage, Op: "prep", Path: file, Err: err}
 		e.Hint = "give --map question=COLUMN --map answers=COLUMN, or a file with --map-file"
 		return m, e
 	}
@@ -99,7 +85,7 @@ func LoadMapping(file string, set, keep []string) (Mapping, error) {
 }
 
 // rows reads tables (Parquet, Arrow, CSV, JSON) as the mapping says.
-func (m Mapping) rows(in Input) iter.Seq2[Row[Sample], error] {
+func (m mapping) rows(in Input) iter.Seq2[Row[Sample], error] {
 	return func(yield func(Row[Sample], error) bool) {
 		total := int64(0)
 		for _, path := range in.Files {
@@ -156,7 +142,7 @@ func roots(columns []string) []string {
 	return out
 }
 
-func (m Mapping) keeps(get cells) (bool, error) {
+func (m mapping) keeps(get cells) (bool, error) {
 	for column, values := range m.Keep {
 		v, err := get.text(column)
 		if err != nil || !slices.Contains(values, v) {
@@ -166,7 +152,7 @@ func (m Mapping) keeps(get cells) (bool, error) {
 	return true, nil
 }
 
-func (m Mapping) sample(get cells) (Sample, error) {
+func (m mapping) sample(get cells) (Sample, error) {
 	s := Sample{}
 	text, err := m.text(get, m.Question)
 	if err != nil {
@@ -223,7 +209,7 @@ func (m Mapping) sample(get cells) (Sample, error) {
 }
 
 // text is the first of the columns that is not null, decoded.
-func (m Mapping) text(get cells, columns []string) (string, error) {
+func (m mapping) text(get cells, columns []string) (string, error) {
 	for _, c := range columns {
 		v, err := get.first(c)
 		if err != nil {
@@ -246,7 +232,7 @@ func (m Mapping) text(get cells, columns []string) (string, error) {
 	return "", nil
 }
 
-func (m Mapping) answers(get cells, columns []string) ([]string, error) {
+func (m mapping) answers(get cells, columns []string) ([]string, error) {
 	for _, c := range columns {
 		v, err := get.first(c)
 		if err != nil {
@@ -285,7 +271,7 @@ func listText(s string) bool {
 
 // choose lists the options below the question, lettered where they are not, and
 // takes the text of the right one for the answer, its letter for a candidate.
-func (m Mapping) choose(get cells, s *Sample) error {
+func (m mapping) choose(get cells, s *Sample) error {
 	options, err := m.answers(get, m.Options)
 	if err != nil || len(options) == 0 {
 		return err
@@ -295,6 +281,13 @@ func (m Mapping) choose(get cells, s *Sample) error {
 	}
 	if len(s.Truth) == 0 {
 		return errors.New("the answer is empty")
+	}
+	if m.AnswerIs == "index" {
+		i, err := strconv.Atoi(s.Truth[0])
+		if err != nil || i < 0 || i >= len(options) {
+			return fmt.Errorf("the answer %q is no place among %d options", s.Truth[0], len(options))
+		}
+		s.Truth[0] = string(rune('A' + i))
 	}
 	s.Text += "\n"
 	var right []string

@@ -1,11 +1,14 @@
 package corpus
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	parquetgo "github.com/parquet-go/parquet-go"
 
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
@@ -52,6 +55,90 @@ func TestMapping(t *testing.T) {
 	rows := rowsOfDataset[Question](t, o.Out)
 	if len(rows) != 2 || rows[0].Text != "Which?\n\nA. Red\nB. Blue" || !slices.Equal(rows[0].Answers, []string{"Blue", "B. Blue", "B"}) || !slices.Equal(rows[1].Answers, rows[0].Answers) || rows[0].ID != "choice_0" {
 		t.Errorf("%+v", rows)
+	}
+}
+
+// TestOptionByPlace reads answers that are places among the options, with the
+// mapping inside a benchmark's file.
+func TestOptionByPlace(t *testing.T) {
+	dir := t.TempDir()
+	bench, in := filepath.Join(dir, "bench.yaml"), filepath.Join(dir, "rows.jsonl")
+	os.WriteFile(bench, []byte("name: b\nmetric: choice\nmapping:\n  id_prefix: b_\n  question: [q]\n  options: [o]\n  answers: [a]\n  answer_is: index\n"), 0o600)
+	os.WriteFile(in, []byte(`{"q":"Which?","o":["1","0"],"a":"1"}`+"\n"+`{"q":"Which?","o":["x","y"],"a":"2"}`+"\n"+`{"q":"Which?","o":["x","y"],"a":"y"}`+"\n"), 0o600)
+	o := PrepOptions{Format: "map", MapFile: bench, In: []string{in}, Out: filepath.Join(dir, "out"), MaxRejects: 1}
+	if err := prep(t, job.Flags{}, o); err != nil {
+		t.Fatal(err)
+	}
+	rows := rowsOfDataset[Question](t, o.Out)
+	if len(rows) != 1 || rows[0].ID != "b_0" || rows[0].Answers[0] != "0" || !slices.Contains(rows[0].Answers, "B") {
+		t.Errorf("%+v", rows)
+	}
+	os.WriteFile(bench, []byte("mapping: {question: [q], answers: [a], answer_is: letter}\n"), 0o600)
+	o.Out = filepath.Join(dir, "other")
+	if err := prep(t, job.Flags{}, o); fail.KindOf(err) != fail.Usage {
+		t.Errorf("answer_is: letter: %v", err)
+	}
+}
+
+// recipeFile writes a recipe with such mappings.
+func recipeFile(t *testing.T, mappings string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	text := "name: mine\nsampling: {train: {n: 1}, eval: {n: 1}}\nprotocol: {user_prefix: 'Question: '}\nmappings:\n" + mappings
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestRecipeMapping reads a benchmark that only the recipe knows, by its name.
+func TestRecipeMapping(t *testing.T) {
+	mine := recipeFile(t, "  my-bench:\n    doc: what we ask\n    from: our shelf\n    question: [ask]\n    answers: [right]\n    id: [no]\n    split_is: test\n")
+	csv := filepath.Join(t.TempDir(), "rows.csv")
+	os.WriteFile(csv, []byte("no,ask,right\r\n7,Why?,because\r\n"), 0o600)
+	jsonl := filepath.Join(t.TempDir(), "rows.jsonl")
+	os.WriteFile(jsonl, []byte(`{"no":7,"ask":"Why?","right":["because"]}`+"\n"), 0o600)
+	parquet := filepath.Join(t.TempDir(), "rows.parquet")
+	rows := []struct {
+		No    int64  `parquet:"no"`
+		Ask   string `parquet:"ask"`
+		Right string `parquet:"right"`
+	}{{7, "Why?", "because"}}
+	if err := parquetgo.WriteFile(parquet, rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{csv, jsonl, parquet} {
+		o := PrepOptions{Format: "my-bench", In: []string{in}, Out: t.TempDir()}
+		if err := prep(t, job.Flags{RecipePath: mine}, o); err != nil {
+			t.Fatal(in, err)
+		}
+		got := rowsOfDataset[Question](t, o.Out)
+		if len(got) != 1 {
+			t.Fatalf("%s: %d rows", in, len(got))
+		}
+		q := got[0]
+		if q.ID != "7" || q.Text != "Why?" || !slices.Equal(q.Answers, []string{"because"}) || q.Split != "test" || q.DataSource != "my-bench" || q.Prompt[0].Content != "Question: Why?" {
+			t.Errorf("%s: %+v", in, q)
+		}
+	}
+	r := job.Testing(t)
+	var list bytes.Buffer
+	r.RecipePath, r.Out = mine, &list
+	if err := Prep(t.Context(), r, PrepOptions{List: true}); err != nil || !strings.Contains(list.String(), "what we ask") ||
+		!strings.Contains(list.String(), "ask, right; no") || !strings.Contains(list.String(), "our shelf") {
+		t.Errorf("%v\n%s", err, &list)
+	}
+
+	for name, c := range map[string]struct{ format, mappings, says string }{
+		"hides ours":     {"verl", "  verl: {question: [q], answers: [a]}\n", "another name"},
+		"unknown":        {"your-bench", "  my-bench: {question: [q], answers: [a]}\n", "of the recipe are my-bench"},
+		"misspelt field": {"my-bench", "  my-bench: {question: [q], answer: [a]}\n", "answer"},
+		"no answers":     {"my-bench", "  my-bench: {question: [q]}\n", "mappings.my-bench"},
+	} {
+		o := PrepOptions{Format: c.format, In: []string{csv}, Out: filepath.Join(t.TempDir(), "out")}
+		if err := prep(t, job.Flags{RecipePath: recipeFile(t, c.mappings)}, o); fail.KindOf(err) != fail.Usage || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

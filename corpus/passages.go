@@ -39,40 +39,57 @@ var passagesFormat = Format{
 	},
 }
 
-// passageLines is the path that tens of millions of lines take: fields are found
-// by a scan and only those that are needed are decoded.
+// passageLines is the path that tens of millions of lines take: lines are read
+// on all cores, and of each only the fields that are needed are decoded.
 func passageLines(path string, yield func(Row[Document], error) bool) bool {
-	for line, err := range record.Lines(path) {
-		if err != nil {
-			yield(Row[Document]{}, err)
-			return false
-		}
-		row := Row[Document]{Path: path, N: line.N, Err: line.Err}
-		if row.Err == nil {
-			var f passageFields
-			if row.Err = f.scan(line.Data); row.Err == nil {
-				row.ID = f.id
-				row.Load = f.load
-			}
-		}
-		if !yield(row, nil) {
+	for row, err := range record.Flat(record.MapBlocks(path, func(b record.Block) []Row[Document] { return passageRows(path, b) })) {
+		if !yield(row, err) || err != nil {
 			return false
 		}
 	}
 	return true
 }
 
+// passageRows reads the lines of a block, whose texts share memory.
+func passageRows(path string, b record.Block) []Row[Document] {
+	f, out := passageFields{}, make([]Row[Document], 0, b.Count())
+	f.texts.Grow(b.Size())
+	for l := range b.Lines() {
+		out = append(out, passageLine(path, l, &f))
+	}
+	return out
+}
+
+// passageLine reads a line. Its text is decoded at once: that is the work which
+// is worth a core of its own.
+func passageLine(path string, line record.Line, f *passageFields) Row[Document] {
+	row := Row[Document]{Path: path, N: line.N, Err: line.Err}
+	if row.Err != nil {
+		return row
+	}
+	if row.Err = f.scan(line.Data); row.Err != nil {
+		return row
+	}
+	row.ID = f.id
+	d, err := f.load()
+	d.checked = true // JSON is
+	row.Load = func() (Document, error) { return d, err }
+	return row
+}
+
 // passageFields are the undecoded fields of a line.
 type passageFields struct {
 	id                    string
 	contents, title, text []byte
+	texts                 strings.Builder // what was decoded, of all lines of a block
 }
 
 func (f *passageFields) scan(line []byte) error {
+	f.id, f.contents, f.title, f.text = "", nil, nil, nil
 	return record.EachField(line, func(name, raw []byte) (err error) {
 		switch string(name) {
 		case "id", "_id", "docid":
-			f.id, err = plainText(raw)
+			f.id, err = f.plain(raw)
 		case "contents":
 			f.contents = raw
 		case "title":
@@ -86,20 +103,20 @@ func (f *passageFields) scan(line []byte) error {
 
 func (f *passageFields) load() (Document, error) {
 	if f.contents != nil {
-		c, err := plainText(f.contents)
+		c, err := f.plain(f.contents)
 		return document(c, "", "", err)
 	}
-	title, err := plainText(f.title)
+	title, err := f.plain(f.title)
 	if err != nil {
 		return Document{}, err
 	}
-	text, err := plainText(f.text)
+	text, err := f.plain(f.text)
 	return document("", title, text, err)
 }
 
-// plainText decodes a JSON text or number; null and nothing are "".
-func plainText(raw []byte) (string, error) {
-	if s, ok, err := record.UnquoteJSON(raw); ok || err != nil {
+// plain decodes a JSON text or number; null and nothing are "".
+func (f *passageFields) plain(raw []byte) (string, error) {
+	if s, ok, err := record.UnquoteTo(&f.texts, raw); ok || err != nil {
 		return s, err
 	}
 	if raw == nil {

@@ -28,7 +28,7 @@ func TestPickledCaches(t *testing.T) {
 		path := fmt.Sprintf("testdata/pickles/cache%d.pkl", protocol)
 		var ids []string
 		n := 0
-		for e, err := range readCaches([]string{path}) {
+		for e, err := range pickledEntries(path) {
 			if err != nil {
 				t.Fatal(path, err)
 			}

@@ -55,7 +55,7 @@ func pickledEntries(path string) iter.Seq2[cacheEntry, error] {
 			return
 		}
 		for i, item := range *all {
-			e := cacheEntry{Path: path, N: int64(i) + 1}
+			e := cacheEntry{position: position{path: path, n: int64(i) + 1}}
 			e.ID, ok = item.Key.(string)
 			if !ok {
 				e.Err = errors.New("the key is no text")
@@ -124,7 +124,7 @@ func (e *cacheEntry) unpickled(v any) {
 		hits[i] = record.Value{}.With(lensTitle, title).With(lensImage, path)
 	}
 	for _, h := range hits {
-		e.Hits = append(e.Hits, cachedHit{Path: h.Get(lensImage).String(), text: h.Get(lensTitle).String()})
+		e.Hits = append(e.Hits, cachedHit{path: h.Get(lensImage).String(), title: h.Get(lensTitle).String()})
 	}
 	e.body = record.Value{}.With(lensID, record.TextOf(e.ID)).With(lensHits, record.ListOf(hits))
 }

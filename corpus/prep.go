@@ -14,6 +14,7 @@ import (
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/manifest"
+	"searchloop/internal/recipe"
 	"searchloop/internal/table"
 )
 
@@ -35,7 +36,8 @@ type PrepOptions struct {
 	Prefix     string   // text before the question in the prompt column; "" is the recipe's
 	As         string   // name of the system whose verl rows are written instead of ours; the images are in them
 	Cells      string   // form of the images column: CellRelative ("" means it), CellAbsolute, CellBytes
-	// RequireImage rejects questions without an image.
+	// RequireImage leaves out questions without an image: they are none of the data
+	// set and not counted.
 	RequireImage bool
 	Unique       bool // passages: reject those whose contents an earlier one has
 	Chunk        Chunking
@@ -43,7 +45,7 @@ type PrepOptions struct {
 	Limit        int64   // rows of the source that are read; 0 is all
 	MaxRejects   float64 // share of rejected rows above which Prep ends with fail.Bound
 
-	mapping *Mapping // of format map
+	mapping *recipe.Mapping // of format map, or of a format of the recipe
 }
 
 // Schemas of the datasets that this package writes; docs/questions.md and
@@ -56,8 +58,8 @@ const (
 // prepParams is exactly what the rows depend on beside the files.
 type prepParams struct {
 	Format, What, Split, DataSource, System, Prefix, Cells, Store string
-	Mapping                                                       *Mapping `json:",omitempty"`
-	As                                                            string   `json:",omitempty"`
+	Mapping                                                       *recipe.Mapping `json:",omitempty"`
+	As                                                            string          `json:",omitempty"`
 	ImageRoots                                                    []string
 	RequireImage                                                  bool
 	DecodeImages                                                  bool         `json:",omitempty"`
@@ -72,20 +74,21 @@ type prepParams struct {
 // of an earlier one, used or not, does too. The dataset does not depend on the
 // number of shards but for where parts begin.
 func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
-	if o.List {
-		return ListFormats(r.Out)
+	rec := new(recipe.Recipe)
+	if r.RecipePath != "" {
+		var err error
+		if rec, err = r.Recipe(); err != nil {
+			return err
+		}
 	}
-	f, err := o.check()
+	if o.List {
+		return ListFormats(r.Out, rec.Mappings)
+	}
+	f, err := o.check(rec.Mappings)
 	if err != nil {
 		return err
 	}
-	if r.RecipePath != "" {
-		rec, err := r.Recipe()
-		if err != nil {
-			return err
-		}
-		o.System, o.Prefix = pick(o.System, rec.Protocol.System), pick(o.Prefix, rec.Protocol.UserPrefix)
-	}
+	o.System, o.Prefix = pick(o.System, rec.Protocol.System), pick(o.Prefix, rec.Protocol.UserPrefix)
 	store, err := OpenStore(o.Images)
 	if err != nil {
 		return err
@@ -122,14 +125,14 @@ func Prep(ctx context.Context, r *job.Run, o PrepOptions) error {
 			}
 			spec.Params, rows = params, k.chunked(rows)
 		}
-		return prepare(ctx, r, spec, c, in, rows, c.passage, newTable[Passage])
+		return prepare(ctx, r, spec, c, in, rows, c.passage, Document.weight, newPassages, c.passageBlocks(in))
 	}
 	write := newTable[Question]
 	if form := c.form; form != nil {
 		spec.Schema = "verl-" + o.As
 		write = func(w io.Writer, first int64) rowWriter[Question] { return newVerlWriter(form, w, first) }
 	}
-	return prepare(ctx, r, spec, c, in, f.Questions(in), c.question, write)
+	return prepare(ctx, r, spec, c, in, f.Questions(in), c.question, Sample.weight, write, nil)
 }
 
 // rowWriter writes the rows of a part.
@@ -140,9 +143,15 @@ type rowWriter[R any] interface {
 
 func newTable[R any](w io.Writer, _ int64) rowWriter[R] { return table.NewWriter[R](w) }
 
+func newPassages(w io.Writer, _ int64) rowWriter[Passage] { return newPassageTable(w) }
+
+func newPassageTable(w io.Writer) *table.Texts[Passage] {
+	return table.NewTexts(w, func(p *Passage) int { return len(p.ID) + len(p.Contents) + len(p.ImageID) })
+}
+
 // check fills in defaults and refuses what cannot work.
-func (o *PrepOptions) check() (Format, error) {
-	f, err := o.find()
+func (o *PrepOptions) check(mappings map[string]recipe.Mapping) (Format, error) {
+	f, err := o.find(mappings)
 	if err != nil {
 		return f, err
 	}
@@ -190,22 +199,6 @@ func (o *PrepOptions) check() (Format, error) {
 	return f, err
 }
 
-// find gives the format; format map is made of the mapping.
-func (o *PrepOptions) find() (Format, error) {
-	if o.Format != mapFormat {
-		if len(o.Map)+len(o.Keep) > 0 || o.MapFile != "" {
-			return Format{}, fail.New(fail.Usage, "prep", "", "--map, --map-file and --keep need --format %s", mapFormat)
-		}
-		return FormatNamed(o.Format)
-	}
-	m, err := LoadMapping(o.MapFile, o.Map, o.Keep)
-	if err != nil {
-		return Format{}, err
-	}
-	o.mapping = &m
-	return mapped(Format{Name: mapFormat, Doc: "a table by a mapping", Split: pick(m.SplitIs, "train"), DataSource: pick(m.DataSourceIs, mapFormat)}, m), nil
-}
-
 // storeCell is the store's folder as image cells name it.
 func storeCell(o PrepOptions) (string, error) {
 	dir, err := filepath.Abs(o.Images)
@@ -222,12 +215,16 @@ func storeCell(o PrepOptions) (string, error) {
 }
 
 func prepare[T, R any](ctx context.Context, r *job.Run, spec job.Spec, c *canonical, in Input, rows iter.Seq2[Row[T], error],
-	canon func(Row[T]) (R, error), write func(w io.Writer, first int64) rowWriter[R]) error {
+	canon func(draft[T]) (R, error), weigh func(T) int, write func(w io.Writer, first int64) rowWriter[R],
+	whole func(context.Context, *preparation[T, R], io.Writer) error) error {
 	ds, err := r.Dataset(spec)
 	if err != nil {
 		return err
 	}
-	if ds.Complete() || ds.DryRun() {
+	if ds.Complete() {
+		return checkRejects(c.opt.Out, c.opt.MaxRejects)
+	}
+	if ds.DryRun() {
 		return nil
 	}
 	total := int64(-1)
@@ -235,6 +232,9 @@ func prepare[T, R any](ctx context.Context, r *job.Run, spec job.Spec, c *canoni
 		if s.N > 1 && total < 0 {
 			if total, err = count(ctx, rows, c.opt.Limit); err != nil {
 				return err
+			}
+			if total == 0 {
+				return noRows(c.opt.In)
 			}
 		}
 		sh, err := ds.Begin(s)
@@ -244,13 +244,17 @@ func prepare[T, R any](ctx context.Context, r *job.Run, spec job.Spec, c *canoni
 		if sh == nil {
 			continue // another process makes it
 		}
-		p := preparation[T, R]{r: r, sh: sh, rows: rows, canon: canon, write: write, hi: -1}
+		p := preparation[T, R]{r: r, sh: sh, rows: rows, canon: canon, weigh: weigh, write: write, whole: whole, hi: -1}
 		if s.N > 1 {
+			p.whole = nil
 			p.lo, p.hi = s.Range(total)
 		} else if c.opt.Limit > 0 {
 			p.hi = c.opt.Limit
 		}
 		err = p.run(ctx)
+		if err == nil && s.N == 1 && p.in == 0 {
+			err = noRows(c.opt.In)
+		}
 		if err == nil && s.I == 0 && spec.Schema == Questions {
 			err = p.side(c.format, in)
 		}
@@ -269,6 +273,12 @@ func prepare[T, R any](ctx context.Context, r *job.Run, spec job.Spec, c *canoni
 		return err
 	}
 	return checkRejects(spec.Dir, c.opt.MaxRejects)
+}
+
+// noRows is the error of files in which nothing is: a dataset of nothing would
+// hide a download that failed.
+func noRows(in []string) error {
+	return fail.WithHint(fail.New(fail.BadInput, "prep", in[0], "the input has no rows"), "is the file whole, and --format right? see prep --list")
 }
 
 // count goes through the rows without loading them.
@@ -293,11 +303,16 @@ type preparation[T, R any] struct {
 	r      *job.Run
 	sh     *job.Shard
 	rows   iter.Seq2[Row[T], error]
-	canon  func(Row[T]) (R, error)
+	canon  func(draft[T]) (R, error) // called for several at the same time
+	weigh  func(T) int
 	write  func(w io.Writer, first int64) rowWriter[R]
+	whole  func(context.Context, *preparation[T, R], io.Writer) error // makes all rows in place of the above, or nil
 	lo, hi int64
-	in, ok int64
-	first  error // why the first rejected row was rejected
+
+	in, ok   int64
+	leftOut  int64
+	first    error // why the first rejected row was rejected
+	progress *job.Progress
 }
 
 func (p *preparation[T, R]) run(ctx context.Context) error {
@@ -305,13 +320,15 @@ func (p *preparation[T, R]) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.progress = p.r.Progress("rows", p.hi-p.lo)
+	defer p.progress.Done()
+	if p.whole != nil {
+		return p.whole(ctx, p, w)
+	}
 	out := p.write(w, p.lo)
-	progress := p.r.Progress("rows", p.hi-p.lo)
-	defer progress.Done()
-	seen := newIDSet()
-	pipe := newBehind(out)
+	pipe := newBehind(p.canon, p.weigh, func(b *batch[T, R]) error { return p.take(b, out) })
 	defer pipe.end()
-	batch := pipe.batch()
+	seen := newIDSet()
 	at := int64(-1)
 	for row, err := range p.rows {
 		if err != nil {
@@ -320,62 +337,96 @@ func (p *preparation[T, R]) run(ctx context.Context) error {
 		if at++; p.hi >= 0 && at >= p.hi {
 			break
 		}
-		if err := p.r.Interrupted(); err != nil {
+		if err := p.stopped(ctx, row.Path); err != nil {
 			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return fail.Wrap(fail.Interrupted, "prep", row.Path, err)
 		}
 		// Rows of earlier shards count only for their ids.
 		fresh := row.ID == "" || seen.add(row.ID)
 		if at < p.lo {
 			continue
 		}
-		p.in++
-		made, err := p.one(row, fresh)
-		if err != nil && !isRowError(err) {
+		d := draftOf(row, fresh)
+		if d.err != nil && !isRowError(d.err) {
+			return d.err
+		}
+		if err := pipe.add(d); err != nil {
 			return err
 		}
-		if err != nil {
-			p.reject(row.Path, row.N, row.ID, err)
-			progress.Add(0, 1)
-			continue
-		}
-		if batch = append(batch, made); len(batch) == cap(batch) {
-			if err := pipe.send(batch); err != nil {
-				return err
-			}
-			batch = pipe.batch()
-		}
-		p.ok++
-		progress.Add(1, 0)
 	}
-	if p.in > 0 && p.ok == 0 && p.lo == 0 {
-		e := fail.New(fail.BadInput, "prep", "", "none of %d rows can be used; the first: %w", p.in, p.first)
-		e.Hint = "is --format right? see prep --list"
-		return e
-	}
-	if err := pipe.send(batch); err != nil {
+	if err := pipe.flush(); err != nil {
 		return err
 	}
-	if err := pipe.end(); err != nil {
+	if p.leftOut > 0 {
+		p.r.Log.Info("questions without an image are left out", "count", p.leftOut)
+	}
+	if err := p.usable(); err != nil {
 		return err
 	}
 	return out.Close()
 }
 
-// one makes our row of a source's.
-func (p *preparation[T, R]) one(row Row[T], fresh bool) (made R, err error) {
+// stopped says that the job is to end now.
+func (p *preparation[T, R]) stopped(ctx context.Context, path string) error {
+	if err := p.r.Interrupted(); err != nil {
+		return err
+	}
+	return fail.Wrap(fail.Interrupted, "prep", path, ctx.Err())
+}
+
+// usable is the error of files of which every row was rejected.
+func (p *preparation[T, R]) usable() error {
+	if p.in > 0 && p.ok == 0 && p.lo == 0 {
+		e := fail.New(fail.BadInput, "prep", "", "none of %d rows can be used; the first: %w", p.in, p.first)
+		e.Hint = "is --format right? see prep --list"
+		return e
+	}
+	return nil
+}
+
+// errLeftOut is of a row that the user does not want.
+var errLeftOut = errors.New("left out by option")
+
+// draftOf reads a row; fresh: no earlier row has its id.
+func draftOf[T any](row Row[T], fresh bool) draft[T] {
+	d := draft[T]{path: row.Path, n: row.N, id: row.ID}
+	d.value, d.err = load(row, fresh)
+	return d
+}
+
+// load reads a row of which only the id is known.
+func load[T any](row Row[T], fresh bool) (value T, err error) {
 	if row.Err != nil {
-		return made, row.Err
+		return value, row.Err
 	}
 	if err := checkID(row.ID); err != nil {
-		return made, err
+		return value, err
 	}
 	if !fresh {
-		return made, errors.New("an earlier row has the same id")
+		return value, errors.New("an earlier row has the same id")
 	}
-	return p.canon(row)
+	return row.Load()
+}
+
+// take writes rows that were made, and rejects and counts the others.
+func (p *preparation[T, R]) take(b *batch[T, R], out rowWriter[R]) error {
+	rejected := int64(0)
+	for i := range b.drafts {
+		switch d := &b.drafts[i]; {
+		case d.err == nil:
+		case errors.Is(d.err, errLeftOut):
+			p.leftOut++
+			p.in--
+		case !isRowError(d.err):
+			return d.err
+		default:
+			rejected++
+			p.reject(d.path, d.n, d.id, d.err)
+		}
+	}
+	p.in += int64(len(b.drafts))
+	p.ok += int64(len(b.rows))
+	p.progress.Add(int64(len(b.rows)), rejected)
+	return out.Write(b.rows...)
 }
 
 func (p *preparation[T, R]) reject(path string, n int64, id string, reason error) {

@@ -320,8 +320,12 @@ func TestPrepBound(t *testing.T) {
 	if _, err := manifest.Open(o.Out); err != nil {
 		t.Error("the dataset is complete all the same:", err)
 	}
+	if again := prep(t, job.Flags{}, o); again == nil || again.Error() != err.Error() {
+		t.Error("the bound is still broken when there is nothing to do:", again)
+	}
+	o.MaxRejects = 0.04
 	if err := prep(t, job.Flags{}, o); err != nil {
-		t.Error("a finished dataset is nothing to do:", err)
+		t.Error("the bound was moved:", err)
 	}
 }
 
@@ -346,6 +350,18 @@ func TestRequireImage(t *testing.T) {
 	}
 	if rows := rowsOfDataset[Question](t, o.Out); len(rows) != 1 || rows[0].ID != "MMSearch_0" {
 		t.Error(rows)
+	}
+	all := PrepOptions{Format: o.Format, In: o.In, Out: t.TempDir(), MaxRejects: 1}
+	if err := prep(t, job.Flags{}, all); err != nil {
+		t.Fatal(err)
+	}
+	some, err := manifest.Open(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	every, err := manifest.Open(all.Out)
+	if err != nil || every.Counts.OK < 2 || some.Counts.Rejected != every.Counts.Rejected { // what is left out is no reject
+		t.Errorf("%+v with, %+v without --require-image, %v", some.Counts, every.Counts, err)
 	}
 }
 

@@ -3,6 +3,8 @@ package corpus
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"searchloop/internal/bench"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 )
@@ -94,6 +97,45 @@ func TestRoundTrip(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestVerlInPython writes the rows of each system anew and lets pandas and pyarrow
+// compare types and values with the published file, or one made like it.
+func TestVerlInPython(t *testing.T) {
+	py := os.Getenv("SEARCHLOOP_PYTHON")
+	if py == "" {
+		py = "python3"
+	}
+	if missing := bench.Missing(py, "pandas", "pyarrow"); missing != "" {
+		t.Skipf("needs Python with pandas and pyarrow (SEARCHLOOP_PYTHON names the interpreter): %s", missing)
+	}
+	write := func(t *testing.T, in, system, message, prefix string) string {
+		o := PrepOptions{Format: "verl", In: []string{in}, As: system, System: message, Prefix: prefix, Out: t.TempDir(), MaxRejects: 1}
+		if err := prep(t, job.Flags{}, o); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(o.Out, "part-00000-of-00001.parquet")
+	}
+	for _, c := range []struct{ system, message, prefix, file string }{
+		{"mmsearch-r1", "", "", "../../shared/data/fvqa-mini/mini_data.parquet"}, {"mmsearch-r1", "", "", "testdata/formats/verl/infoseek/in/mini.data.parquet"},
+		{"search-r1", "", "Reason first. Question: ", "testdata/formats/verl/search-r1/in/train.parquet"},
+		// This sample has bad rows; what is left of it is written twice.
+		{"mm-deepresearch", "Use the tools.", "Answer it. Question: ", "testdata/formats/verl/mmdr/in/MMSearch_test.parquet"},
+	} {
+		t.Run(c.system+"/"+filepath.Base(c.file), func(t *testing.T) {
+			if _, err := os.Stat(c.file); err != nil {
+				t.Skipf("%s is not here", c.file)
+			}
+			published := c.file
+			if c.system == "mm-deepresearch" {
+				published = write(t, c.file, c.system, c.message, c.prefix)
+			}
+			text, err := exec.Command(py, "bench/verl_check.py", c.system, published, write(t, published, c.system, c.message, c.prefix)).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+		})
 	}
 }
 

@@ -1,10 +1,12 @@
 package eval
 
 import (
-	"cmp"
-	"math/rand/v2"
 	"slices"
 
+	"searchloop/eval/benchmark"
+	"searchloop/eval/score"
+	"searchloop/internal/stat"
+	"searchloop/rollout/judge"
 	"searchloop/rollout/trajectory"
 )
 
@@ -20,7 +22,7 @@ type Metrics struct {
 	Questions int      `json:"questions"` // different questions among them
 	Failed    int      `json:"failed"`    // broken by a server or tool; wrong in the accuracy
 	Unjudged  int      `json:"unjudged"`  // ended, but without a verdict; wrong in the accuracy
-	Accuracy  Interval `json:"accuracy"`  // mean over questions of the share of correct samples
+	Accuracy  Interval `json:"accuracy"`  // mean over questions of the samples' score by the metric
 	Reward    float64  `json:"reward"`    // mean over scored samples
 
 	SearchRatio float64            `json:"search_ratio"` // share of samples that called a tool
@@ -35,6 +37,44 @@ type Metrics struct {
 
 	ByCategory map[string]Group `json:"by_category"`
 	Provenance Provenance       `json:"provenance"`
+
+	Metric    string                `json:"metric"`          // that accuracy is the mean of
+	Score     stat.Interval         `json:"wilson"`          // of the samples that are correct; meaningful with one sample a question
+	Count     int                   `json:"count,omitempty"` // questions of the whole benchmark
+	Scores    map[string]float64    `json:"scores"`          // of other metrics, over all samples: exact_match, sub_em, f1, judge
+	Samples   int                   `json:"samples_per_question"`
+	PassAt    map[string]float64    `json:"pass_at"` // by k, the unbiased estimate, up to the least number of samples of a question
+	Health    HealthMeans           `json:"health"`
+	Search    Confusion             `json:"search_need"`
+	Paired    *PairedScore          `json:"paired,omitempty"` // of MME
+	Agreement []judge.Agreement     `json:"judge_agreement,omitempty"`
+	Published []benchmark.Published `json:"published,omitempty"`
+}
+
+// HealthMeans are the means of the samples' health.
+type HealthMeans struct {
+	Repetition     float64 `json:"repetition"`
+	QueryDiversity float64 `json:"query_diversity"` // different queries of a sample among its queries; 1 when nobody asked
+	BadTurns       float64 `json:"bad_turns"`       // share of turns
+	OpenTags       float64 `json:"open_tags"`       // share of turns
+}
+
+// Confusion counts samples by whether they had to search and whether they did.
+// Need is what the category says: search_required and search_free as FVQA names
+// them, or the categories that a benchmark declares to be search_free.
+type Confusion struct {
+	NeededUsed   int `json:"needed_used"`
+	NeededUnused int `json:"needed_unused"`
+	FreeUsed     int `json:"free_used"`
+	FreeUnused   int `json:"free_unused"`
+	Unknown      int `json:"unknown"`
+}
+
+// PairedScore is MME's: of every category the accuracy plus the share of images of
+// which both questions are right, in per cent, and their sum.
+type PairedScore struct {
+	Total      float64            `json:"total"`
+	ByCategory map[string]float64 `json:"by_category"`
 }
 
 // Group is the result on one category.
@@ -45,12 +85,8 @@ type Group struct {
 }
 
 // Interval is a mean with its 95 % percentile bootstrap interval, resampled over
-// questions (Efron 1979).
-type Interval struct {
-	Mean float64 `json:"mean"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-}
+// questions.
+type Interval = stat.Interval
 
 // Provenance is what a number depends on: two metrics compare only if these agree.
 type Provenance struct {
@@ -62,19 +98,26 @@ type Provenance struct {
 	Temperature float32 `json:"temperature"`
 	TopP        float32 `json:"top_p"`
 	TopK        int32   `json:"top_k"`
+
+	Samples int               `json:"samples"` // a question
+	Metric  string            `json:"metric"`
+	Inputs  map[string]string `json:"inputs,omitempty"` // digests of what was searched, by role: text_index, image_index, lens, gallery, pages
 }
 
 // Measure computes metrics of samples that are sorted by id. resamples and seed
 // belong to the bootstrap.
-func Measure(samples []Sample, resamples int, seed uint64) Metrics {
-	m := Metrics{Schema: 1, N: len(samples), ByTool: map[string]float64{}, ByCategory: map[string]Group{}}
+func Measure(samples []Sample, metric string, resamples int, seed uint64) Metrics {
+	m := Metrics{Schema: 1, Metric: metric, N: len(samples), ByTool: map[string]float64{}, ByCategory: map[string]Group{}}
 	if m.N == 0 {
 		return m
 	}
 	n := float64(m.N)
 	var calls, errors, scored, valid float64
 	perQuestion := map[string][]float64{}
-	type sum struct{ n, correct, searched int }
+	type sum struct {
+		n, searched int
+		score       float64
+	}
 	categories := map[string]*sum{}
 	for i := range samples {
 		s := &samples[i]
@@ -84,16 +127,12 @@ func Measure(samples []Sample, resamples int, seed uint64) Metrics {
 			categories[s.Category] = c
 		}
 		c.n++
-		hit := 0.0
-		if s.Correct {
-			hit = 1
-			c.correct++
-		}
-		perQuestion[s.Question] = append(perQuestion[s.Question], hit)
+		c.score += s.Score
+		perQuestion[s.Question] = append(perQuestion[s.Question], s.Score)
 		switch {
 		case s.Status == trajectory.Failed:
 			m.Failed++
-		case !s.Scored:
+		case !s.Scored && metric == score.Judge:
 			m.Unjudged++
 		}
 		if s.Scored {
@@ -127,66 +166,10 @@ func Measure(samples []Sample, resamples int, seed uint64) Metrics {
 	m.ToolErrors = errors / max(calls, 1)
 	m.Reward /= max(scored, 1)
 	m.FormatValid = valid / max(scored, 1)
-	m.Accuracy = bootstrap(means(perQuestion), resamples, seed)
+	m.Accuracy = stat.Bootstrap(inOrder(byQuestion(samples)), resamples, seed)
+	m.more(samples, perQuestion)
 	for name, c := range categories {
-		m.ByCategory[name] = Group{c.n, float64(c.correct) / float64(c.n), float64(c.searched) / float64(c.n)}
+		m.ByCategory[name] = Group{c.n, c.score / float64(c.n), float64(c.searched) / float64(c.n)}
 	}
 	return m
-}
-
-// means gives the mean of each question, in the order of their ids.
-func means(per map[string][]float64) []float64 {
-	type entry struct {
-		id   string
-		mean float64
-	}
-	var es []entry
-	for id, vs := range per {
-		sum := 0.0
-		for _, v := range vs {
-			sum += v
-		}
-		es = append(es, entry{id, sum / float64(len(vs))})
-	}
-	slices.SortFunc(es, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
-	out := make([]float64, len(es))
-	for i, e := range es {
-		out[i] = e.mean
-	}
-	return out
-}
-
-// bootstrap is the mean of values with the 2.5 % and 97.5 % percentiles of the
-// means of resamples drawn with replacement.
-func bootstrap(values []float64, resamples int, seed uint64) Interval {
-	mean := func(pick func(i int) float64) float64 {
-		sum := 0.0
-		for i := range values {
-			sum += pick(i)
-		}
-		return sum / float64(len(values))
-	}
-	out := Interval{Mean: mean(func(i int) float64 { return values[i] })}
-	out.Low, out.High = out.Mean, out.Mean
-	if resamples < 1 {
-		return out
-	}
-	rng := rand.New(rand.NewPCG(seed, 0))
-	draws := make([]float64, resamples)
-	for r := range draws {
-		draws[r] = mean(func(int) float64 { return values[rng.IntN(len(values))] })
-	}
-	slices.Sort(draws)
-	out.Low, out.High = percentile(draws, 0.025), percentile(draws, 0.975)
-	return out
-}
-
-// percentile interpolates linearly between the order statistics of sorted xs.
-func percentile(xs []float64, p float64) float64 {
-	at := p * float64(len(xs)-1)
-	i := int(at)
-	if i+1 >= len(xs) {
-		return xs[len(xs)-1]
-	}
-	return xs[i] + (at-float64(i))*(xs[i+1]-xs[i])
 }

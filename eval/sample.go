@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"searchloop/eval/score"
 	"searchloop/internal/fail"
 	"searchloop/internal/table"
+	"searchloop/rollout/reward"
 	"searchloop/rollout/trajectory"
 )
 
@@ -32,6 +35,14 @@ type Sample struct {
 	Tokens     int32    `parquet:"tokens"` // sampled by the policy
 	Calls      []string `parquet:"calls,list"`
 	ToolErrors int32    `parquet:"tool_errors"`
+
+	Score      float64 `parquet:"score"`  // by the benchmark's metric, in [0, 1]; 0 of failed trajectories
+	Judged     bool    `parquet:"judged"` // the verdict is correct, whatever the metric says
+	ExactMatch bool    `parquet:"exact_match"`
+	SubEM      bool    `parquet:"sub_em"`
+	F1         float64 `parquet:"f1"`
+	Meta       string  `parquet:"meta"` // of the question
+	Health
 }
 
 // Unknown stands for calls that name no tool of the recipe or cannot be parsed.
@@ -47,12 +58,12 @@ type Origin struct {
 	Provenance
 }
 
-// Samples joins a rollouts dataset with its judged dataset by trajectory id. A
-// row of one without its partner in the other is bad input: the two folders do
-// not belong together.
+// Samples joins a rollouts dataset with its judged dataset by trajectory id, and
+// with the questions, and scores every row by the metric. A row of one without its
+// partner in the other is bad input: the folders do not belong together.
 //
 // tools are the names of the recipe's tools; a call of any other counts as Unknown.
-func Samples(rollouts, judged string, tools []string) ([]Sample, Origin, error) {
+func Samples(rollouts, judged, questions string, tools []string, metric score.Metric) ([]Sample, Origin, error) {
 	var from Origin
 	verdicts := map[string]trajectory.Judged{}
 	for j, err := range table.ReadDataset[trajectory.Judged](judged) {
@@ -63,6 +74,10 @@ func Samples(rollouts, judged string, tools []string) ([]Sample, Origin, error) 
 		if from.JudgeModel == "" { // rows that matched exactly have none
 			from.JudgeModel, from.JudgePrompt = j.JudgeModel, j.PromptHash
 		}
+	}
+	meta, err := metas(questions)
+	if err != nil {
+		return nil, from, err
 	}
 	var out []Sample
 	for row, err := range table.ReadDataset[trajectory.Row](rollouts) {
@@ -79,8 +94,16 @@ func Samples(rollouts, judged string, tools []string) ([]Sample, Origin, error) 
 			return nil, from, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: judged, Sample: row.ID,
 				Err: fmt.Errorf("no verdict for this trajectory"), Hint: "judge the rollouts in " + rollouts + " again"}
 		}
+		about, ok := meta[row.Question]
+		if !ok && questions != "" {
+			return nil, from, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and questions", Path: questions, Sample: row.ID,
+				Err: fmt.Errorf("no question %s", row.Question), Hint: "the rollouts are of other questions"}
+		}
 		delete(verdicts, row.ID)
-		out = append(out, sample(&row, &j, tools))
+		s := sample(&row, &j, tools)
+		s.Meta = about
+		s.rate(metric)
+		out = append(out, s)
 	}
 	if len(verdicts) > 0 {
 		return nil, from, &fail.Error{Kind: fail.BadInput, Op: "join rollouts and verdicts", Path: rollouts, Sample: slices.Min(slices.Collect(maps.Keys(verdicts))),
@@ -88,6 +111,39 @@ func Samples(rollouts, judged string, tools []string) ([]Sample, Origin, error) 
 	}
 	slices.SortFunc(out, func(a, b Sample) int { return cmp.Compare(a.ID, b.ID) })
 	return out, from, nil
+}
+
+// metas reads what the questions dataset says beside the questions; none for "".
+func metas(questions string) (map[string]string, error) {
+	out := map[string]string{}
+	if questions == "" {
+		return out, nil
+	}
+	type about struct {
+		ID   string `parquet:"id"`
+		Meta string `parquet:"meta"`
+	}
+	for q, err := range table.ReadDataset[about](questions) {
+		if err != nil {
+			return nil, err
+		}
+		out[q.ID] = q.Meta
+	}
+	return out, nil
+}
+
+// rate scores a sample by the benchmark's metric and by the simple ones.
+func (s *Sample) rate(metric score.Metric) {
+	s.Judged, s.Correct = s.Correct, false
+	if s.Status == trajectory.Failed {
+		s.Judged = false
+		return
+	}
+	s.Score = metric.Score(score.Item{Answer: s.Answer, Accepted: s.Truth, Category: s.Category, Meta: s.Meta, Verdict: s.Judged})
+	s.Correct = s.Score >= reward.F1Right // all metrics but F1 give 0 or 1
+	if strings.TrimSpace(s.Answer) != "" {
+		s.ExactMatch, s.SubEM, s.F1 = reward.Match(s.Answer, s.Truth), reward.SubMatch(s.Answer, s.Truth), reward.F1(s.Answer, s.Truth)
+	}
 }
 
 func sample(row *trajectory.Row, j *trajectory.Judged, tools []string) Sample {
@@ -101,12 +157,13 @@ func sample(row *trajectory.Row, j *trajectory.Judged, tools []string) Sample {
 			s.Format = c.Value
 		}
 	}
+	s.Health = healthOf(row.Turns)
 	for _, t := range row.Turns {
-		switch t.Role {
-		case "assistant":
+		switch {
+		case t.Role == "assistant":
 			s.Turns++
 			s.Tokens += t.Tokens
-		case "tool":
+		case t.Role == "tool" || t.Called(): // some protocols tell results in other roles
 			name := t.Call
 			if !slices.Contains(tools, name) {
 				name = Unknown

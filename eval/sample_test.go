@@ -5,42 +5,29 @@ import (
 	"strings"
 	"testing"
 
+	"searchloop/eval/score"
 	"searchloop/internal/fail"
-	"searchloop/internal/job"
-	"searchloop/internal/manifest"
-	"searchloop/internal/table"
+	"searchloop/internal/job/jobtest"
 	"searchloop/rollout/trajectory"
 )
 
 // write makes a dataset of rows in dir.
 func write[T any](t *testing.T, dir string, rows ...T) string {
 	t.Helper()
-	d, err := job.Testing(t).Dataset(job.Spec{Dir: dir, Schema: "test", Version: 1, Ext: "parquet"})
+	schema := "test"
+	if _, ok := any(*new(T)).(trajectory.Judged); ok {
+		schema = trajectory.JudgedSchema
+	}
+	return jobtest.Dataset(t, dir, schema, 1, rows...)
+}
+
+func judgeMetric(t *testing.T) score.Metric {
+	t.Helper()
+	m, err := score.Named(score.Judge)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := d.Begin(d.Todo()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	part, err := s.Part()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := table.NewWriter[T](part)
-	if err := w.Write(rows...); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Commit(int64(len(rows)), manifest.Counts{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Seal(nil); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return m
 }
 
 func TestSamplesJoin(t *testing.T) {
@@ -49,11 +36,12 @@ func TestSamplesJoin(t *testing.T) {
 	rollouts := write(t, at("rollouts"),
 		trajectory.Row{ID: "b#0", Run: "r", Epoch: 3, Policy: "p", Temperature: .5, Turns: []trajectory.Turn{
 			{Role: "assistant", Tokens: 4}, {Role: "tool", Call: "text_search"}, {Role: "tool", Call: "made_up", Error: "no such tool"}, {Role: "assistant", Tokens: 3}}},
-		trajectory.Row{ID: "a#0", Run: "r", Epoch: 3, Policy: "p", Temperature: .5})
+		trajectory.Row{ID: "a#0", Run: "r", Epoch: 3, Policy: "p", Temperature: .5, Answer: "Paris", Answers: []string{"Paris"}, Turns: []trajectory.Turn{
+			{Role: "user"}, {Role: "assistant"}, {Role: "user", Error: "neither a call nor an answer"}, {Role: "assistant"}, {Role: "user", Call: "text_search"}, {Role: "inline", Call: "text_search"}}})
 	judged := write(t, at("judged"),
 		trajectory.Judged{ID: "a#0", By: "exact_match", Correct: true, Scored: true},
 		trajectory.Judged{ID: "b#0", By: "judge", JudgeModel: "j", PromptHash: "h"})
-	samples, from, err := Samples(rollouts, judged, []string{"text_search"})
+	samples, from, err := Samples(rollouts, judged, "", []string{"text_search"}, judgeMetric(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,16 +51,19 @@ func TestSamplesJoin(t *testing.T) {
 	if len(samples) != 2 || samples[0].ID != "a#0" || !samples[0].Correct {
 		t.Fatalf("samples: %+v", samples)
 	}
+	if a := samples[0]; len(a.Calls) != 2 || a.ToolErrors != 0 {
+		t.Errorf("sample a: %+v", a)
+	}
 	if b := samples[1]; b.Turns != 2 || b.Tokens != 7 || strings.Join(b.Calls, " ") != "text_search "+Unknown || b.ToolErrors != 1 {
 		t.Errorf("sample b: %+v", b)
 	}
 
 	one := write(t, at("one"), trajectory.Judged{ID: "a#0"})
-	if _, _, err := Samples(rollouts, one, nil); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "b#0") {
+	if _, _, err := Samples(rollouts, one, "", nil, judgeMetric(t)); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "b#0") {
 		t.Errorf("a trajectory without a verdict: %v", err)
 	}
 	three := write(t, at("three"), trajectory.Judged{ID: "z#0"}, trajectory.Judged{ID: "a#0"}, trajectory.Judged{ID: "b#0"}, trajectory.Judged{ID: "c#0"})
-	if _, _, err := Samples(rollouts, three, nil); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "c#0") {
+	if _, _, err := Samples(rollouts, three, "", nil, judgeMetric(t)); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "c#0") {
 		t.Errorf("verdicts without a trajectory: %v", err)
 	}
 }

@@ -2,14 +2,12 @@ package indexer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
-	"path/filepath"
 
+	"searchloop/indexer/faiss"
 	"searchloop/indexer/flat"
 	"searchloop/indexer/passages"
-	"searchloop/indexer/vectors"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/manifest"
@@ -23,6 +21,15 @@ type BuildOptions struct {
 	// Sketch adds SQ8 files from which single queries are searched first; the
 	// hits stay exact. For Flat only.
 	Sketch bool
+	FAISS  FAISSOptions
+}
+
+// FAISSOptions make an index of another kind than flat, by FAISS.
+type FAISSOptions struct {
+	Factory string // "IVF1024,Flat"; "": not by FAISS
+	Train   int    // vectors to train with; 0: what the factory string wants
+	Seed    uint64 // of the choice of these
+	Effort  faiss.Effort
 }
 
 // params is what the output depends on.
@@ -34,6 +41,9 @@ func (o *BuildOptions) params() map[string]any {
 	if o.Sketch {
 		p["sketch"] = flat.SQ8.String()
 	}
+	if f := o.FAISS; f.Factory != "" {
+		p["faiss"] = map[string]any{"factory": f.Factory, "train": f.sample(), "seed": f.Seed, "search": f.Effort}
+	}
 	return p
 }
 
@@ -43,6 +53,9 @@ func (o *BuildOptions) params() map[string]any {
 func Build(ctx context.Context, r *job.Run, o BuildOptions) error {
 	if o.Format > flat.FP16 || o.Sketch && o.Format != flat.Flat {
 		return fail.New(fail.Usage, "index", "", "format %v, sketch %t: the formats are flat and fp16, and only flat files have sketches", o.Format, o.Sketch)
+	}
+	if err := o.checkFAISS(); err != nil {
+		return err
 	}
 	src, err := openVectors(o.Vectors)
 	if err != nil {
@@ -60,15 +73,28 @@ func Build(ctx context.Context, r *job.Run, o BuildOptions) error {
 	if err != nil || ds.Complete() || ds.DryRun() {
 		return err
 	}
+	var trained *faiss.Trained
+	if todo := ds.Todo(); o.FAISS.Factory != "" && len(todo) > 0 {
+		if trained, err = train(ctx, r, src, o.FAISS); err != nil {
+			return err
+		}
+		defer trained.Close()
+	}
 	for _, s := range ds.Todo() {
-		if err := buildShard(ctx, r, ds, s, src, set, o); err != nil {
+		if err := buildShard(ctx, r, ds, s, src, set, o, trained); err != nil {
 			return err
 		}
 	}
 	return ds.Seal(nil)
 }
 
-func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spec, src *vectorSet, set *passages.Set, o BuildOptions) error {
+// rowWriter takes the vectors of a shard.
+type rowWriter interface {
+	Write(vectors []float32) error
+	Close() error
+}
+
+func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spec, src *vectorSet, set *passages.Set, o BuildOptions, trained *faiss.Trained) error {
 	sh, err := ds.Begin(spec)
 	if err != nil || sh == nil {
 		return err
@@ -80,7 +106,16 @@ func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spe
 	}
 	lo, hi := spec.Range(set.Rows())
 	head := flat.Header{Dim: src.space.Dim, Rows: hi - lo, Format: o.Format}
-	w, err := head.Writer(part)
+	var w rowWriter
+	if trained == nil {
+		w, err = head.Writer(part)
+	} else {
+		var f *faiss.Writer
+		if f, err = trained.Writer(part, lo, hi-lo); err == nil {
+			defer f.Discard()
+		}
+		w = f
+	}
 	if err != nil {
 		return err
 	}
@@ -108,7 +143,12 @@ func buildShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spe
 			}
 			row++
 		}
-		if err := w.Write(b.Vectors); err != nil {
+		if halves, ok := w.(interface{ WriteHalves([]uint16) error }); ok && o.Format == flat.FP16 && len(b.Halves) > 0 {
+			err = halves.WriteHalves(b.Halves)
+		} else {
+			err = w.Write(b.Vectors)
+		}
+		if err != nil {
 			return err
 		}
 		if o.Sketch {
@@ -167,9 +207,12 @@ func sketch(r *job.Run, sh *job.Shard, head flat.Header, src *vectorSet, lo int6
 // is known before any other shard is made.
 func describe(sh *job.Shard, n int, src *vectorSet, set *passages.Set, o BuildOptions) error {
 	d := Description{Schema: Schema, Version: Version, Metric: MetricInnerProduct, Rows: set.Rows(), Space: src.space, Corpus: set.Digest(),
-		Passages: relative(o.Out, o.Passages), Encoder: relative(o.Out, src.encoder)}
+		Passages: relative(o.Out, o.Passages), Encoder: relative(o.Out, src.encoder), Images: src.images}
 	if o.Format != flat.Flat {
 		d.Format = o.Format.String()
+	}
+	if o.FAISS.Factory != "" {
+		d.Format, d.Factory, d.Effort = FormatFAISS, o.FAISS.Factory, o.FAISS.Effort
 	}
 	for i := range n {
 		s := shard.Spec{I: i, N: n}
@@ -180,121 +223,19 @@ func describe(sh *job.Shard, n int, src *vectorSet, set *passages.Set, o BuildOp
 		}
 		d.Shards = append(d.Shards, one)
 	}
-	text, err := json.MarshalIndent(d, "", "  ")
+	return d.write(sh)
+}
+
+// write adds index.json to the dataset.
+func (d Description) write(sh *job.Shard) error {
+	text, err := d.text()
 	if err != nil {
-		return fail.Wrap(fail.Bug, "index", o.Out, err)
+		return err
 	}
 	w, err := sh.Extra(descriptionFile)
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(text, '\n'))
-	return fail.Wrap(fail.Disk, "index", o.Out, err)
-}
-
-// vectorSet is an open vectors dataset.
-type vectorSet struct {
-	dir     string
-	m       *manifest.Manifest
-	space   vectors.Space
-	encoder string // folder
-}
-
-// openVectors opens the dataset and the head of every part: all must be of one space.
-func openVectors(dir string) (*vectorSet, error) {
-	m, err := manifest.Open(dir)
-	if err != nil {
-		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "open vectors", dir, err), "make them with the embed job")
-	}
-	if err := m.Require(dir, vectors.Schema, vectors.Version); err != nil {
-		return nil, fail.WithHint(err, "name the folder that embed wrote")
-	}
-	var meta vectorsMeta
-	if err := json.Unmarshal(m.Meta, &meta); err != nil {
-		return nil, fail.New(fail.BadInput, "open vectors", dir, "the manifest does not say which space the vectors are of: %w", err)
-	}
-	s := &vectorSet{dir: dir, m: m, space: meta.Space, encoder: resolve(dir, meta.Encoder)}
-	for _, p := range m.Data() {
-		r, err := vectors.Open(filepath.Join(dir, p.Name))
-		if err != nil {
-			return nil, err
-		}
-		diff := r.Space().Diff(s.space)
-		if err := r.Close(); err != nil {
-			return nil, err
-		}
-		if diff != "" {
-			return nil, &fail.Error{Kind: fail.BadInput, Op: "open vectors", Path: filepath.Join(dir, p.Name), Err: fmt.Errorf("not of the space of the other parts: %s", diff),
-				Hint: "vectors of different encoders cannot be compared: embed all passages with one"}
-		}
-	}
-	return s, nil
-}
-
-// belongsTo checks that the vectors were made from these passages.
-func (s *vectorSet) belongsTo(set *passages.Set) error {
-	bad := func(format string, args ...any) error {
-		return &fail.Error{Kind: fail.BadInput, Op: "index", Path: s.dir, Err: fmt.Errorf(format, args...), Hint: "run the embed job on " + set.Dir}
-	}
-	for _, in := range s.m.Inputs {
-		if in.Name == "passages" && in.SHA256 != set.Digest() {
-			return bad("the vectors are of other passages (%s), or these were made anew since", in.Path)
-		}
-	}
-	if n := s.m.Rows(); n != set.Rows() {
-		return bad("%d vectors for %d passages", n, set.Rows())
-	}
-	return nil
-}
-
-// rows yields rows lo to hi-1, a batch at a time. Every part is verified before
-// it is read and must have the rows that the manifest says.
-func (s *vectorSet) rows(lo, hi int64) iter.Seq2[vectors.Batch, error] {
-	return func(yield func(vectors.Batch, error) bool) {
-		var start int64
-		for _, p := range s.m.Data() {
-			if from, to := max(lo-start, 0), min(hi-start, p.Rows); from < to {
-				if !s.part(p, from, to, yield) {
-					return
-				}
-			}
-			start += p.Rows
-		}
-	}
-}
-
-// part yields rows lo to hi-1 of one part and says whether to go on.
-func (s *vectorSet) part(p manifest.Part, lo, hi int64, yield func(vectors.Batch, error) bool) bool {
-	if err := p.Verify(s.dir); err != nil {
-		yield(vectors.Batch{}, err)
-		return false
-	}
-	path := filepath.Join(s.dir, p.Name)
-	r, err := vectors.Open(path)
-	if err != nil {
-		yield(vectors.Batch{}, err)
-		return false
-	}
-	defer r.Close()
-	var at int64
-	for b, err := range r.Batches() {
-		if err != nil {
-			yield(vectors.Batch{}, err)
-			return false
-		}
-		n := int64(len(b.IDs))
-		if from, to := max(lo-at, 0), min(hi-at, n); from < to {
-			d := int64(s.space.Dim)
-			if !yield(vectors.Batch{IDs: b.IDs[from:to], Vectors: b.Vectors[from*d : to*d]}, nil) {
-				return false
-			}
-		}
-		at += n
-	}
-	if at != p.Rows {
-		yield(vectors.Batch{}, &fail.Error{Kind: fail.BadInput, Op: "read vectors", Path: path, Err: fmt.Errorf("%d rows, the manifest says %d", at, p.Rows),
-			Hint: "run the embed job with --fresh"})
-		return false
-	}
-	return true
+	_, err = w.Write(text)
+	return fail.Wrap(fail.Disk, "write index", descriptionFile, err)
 }

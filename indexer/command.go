@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"searchloop/indexer/encoder/served"
 	"searchloop/indexer/flat"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 )
 
-// IndexOptions are the arguments of the index job: one of Info, Verify, Merge and
-// Split, or none of them to build.
+// IndexOptions are the arguments of the index job: one of Info, Verify, Merge,
+// Split and Adopt, or none of them to build.
 type IndexOptions struct {
 	BuildOptions
 	Format    string // name of BuildOptions.Format
@@ -21,12 +22,15 @@ type IndexOptions struct {
 	Merge     []string
 	Split     string
 	Parts     int
+	Adopt     string // AdoptOptions.File
+	Encoder   string // of Adopt
+	Server    served.Options
 }
 
 // RunIndex does what the index job was asked for.
 func RunIndex(ctx context.Context, r *job.Run, o IndexOptions) error {
 	asked := 0
-	for _, is := range []bool{len(o.Info) > 0, o.Verify != "", len(o.Merge) > 0, o.Split != ""} {
+	for _, is := range []bool{len(o.Info) > 0, o.Verify != "", len(o.Merge) > 0, o.Split != "", o.Adopt != ""} {
 		if is {
 			asked++
 		}
@@ -39,7 +43,12 @@ func RunIndex(ctx context.Context, r *job.Run, o IndexOptions) error {
 	}
 	switch {
 	case asked > 1:
-		return fail.New(fail.Usage, "index", "", "--info, --verify, --merge and --split exclude each other")
+		return fail.New(fail.Usage, "index", "", "--info, --verify, --merge, --split and --adopt exclude each other")
+	case o.Adopt != "":
+		if err := o.adoptOnly(); err != nil {
+			return err
+		}
+		return Adopt(ctx, r, AdoptOptions{File: o.Adopt, Passages: o.Passages, Encoder: o.Encoder, Out: o.Out, Effort: o.FAISS.Effort, Server: o.Server})
 	case len(o.Info) > 0:
 		info, err := Info(o.Info...)
 		if err != nil {
@@ -47,7 +56,7 @@ func RunIndex(ctx context.Context, r *job.Run, o IndexOptions) error {
 		}
 		return tell(r, info)
 	case o.Verify != "":
-		v, err := Verify(ctx, o.Verify, o.Vectors, o.Sample, o.K)
+		v, err := Verify(ctx, o.Verify, o.Vectors, o.Sample, o.K, o.FAISS.Effort)
 		if err != nil {
 			return err
 		}
@@ -69,8 +78,13 @@ func RunIndex(ctx context.Context, r *job.Run, o IndexOptions) error {
 			return err
 		}
 	}
-	if o.Format == flat.FP16.String() {
+	switch {
+	case o.Format == flat.FP16.String():
 		o.BuildOptions.Format = flat.FP16
+	case o.FAISS.Factory == "SQfp16":
+		o.BuildOptions.Format, o.FAISS.Factory = flat.FP16, ""
+	case o.FAISS.Factory == "Flat":
+		o.FAISS.Factory = ""
 	}
 	return Build(ctx, r, o.BuildOptions)
 }

@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"searchloop/indexer/encoder/served"
+	"searchloop/indexer/faiss"
 	"searchloop/indexer/vectors"
 	"searchloop/internal/fail"
+	"searchloop/internal/llm"
 )
 
 // Schema of index datasets.
@@ -19,6 +22,9 @@ const (
 // descriptionFile is the file of an index dataset that says what the shards hold.
 const descriptionFile = "index.json"
 
+// FormatFAISS is the format of the indices that only FAISS searches.
+const FormatFAISS = "faiss"
+
 // MetricInnerProduct is the only metric so far.
 const MetricInnerProduct = "inner_product"
 
@@ -27,13 +33,17 @@ type Description struct {
 	Schema   string        `json:"schema"`
 	Version  int           `json:"version"`
 	Metric   string        `json:"metric"`
-	Format   string        `json:"format,omitempty"` // of the shards; flat when it is not said
+	Format   string        `json:"format,omitempty"`  // of the shards: flat when it is not said, fp16, or faiss
+	Factory  string        `json:"factory,omitempty"` // FAISS's name of the kind of index; format faiss only
+	Effort   faiss.Effort  `json:"search,omitzero"`   // of searches that do not say; format faiss only
 	Rows     int64         `json:"rows"`
 	Space    vectors.Space `json:"space"`
-	Corpus   string        `json:"corpus"`   // digest of the passages dataset
-	Passages string        `json:"passages"` // its folder, relative to the index
-	Encoder  string        `json:"encoder"`  // the encoder's folder, relative to the index
-	Shards   []ShardRows   `json:"shards"`   // in row order
+	Corpus   string        `json:"corpus"`                   // digest of the passages dataset
+	Passages string        `json:"passages"`                 // its folder, relative to the index
+	Encoder  string        `json:"encoder"`                  // the encoder's folder, relative to the index, or its server's address
+	Images   llm.ImageForm `json:"encoder_images,omitempty"` // how that server is sent images
+	Shards   []ShardRows   `json:"shards"`                   // in row order
+	Verified *Verification `json:"verified,omitempty"`
 
 	dir string
 }
@@ -65,6 +75,8 @@ func (d *Description) check() error {
 		return fmt.Errorf("schema %s/%d, this program reads %s/%d", d.Schema, d.Version, Schema, Version)
 	case d.Metric != MetricInnerProduct:
 		return fmt.Errorf("metric %q, this program searches by %q", d.Metric, MetricInnerProduct)
+	case d.Format != FormatFAISS && (d.Factory != "" || d.Effort != faiss.Effort{}):
+		return fmt.Errorf("factory %q and search %+v for the format %q", d.Factory, d.Effort, d.Format)
 	case len(d.Shards) == 0:
 		return fmt.Errorf("no shards")
 	}
@@ -85,8 +97,11 @@ func (d *Description) check() error {
 }
 
 // relative is path as seen from dir, so that a tree of datasets can be moved as
-// a whole; absolute when there is no relative one.
+// a whole; absolute when there is no relative one. An address stays as it is.
 func relative(dir, path string) string {
+	if served.Is(path) {
+		return path
+	}
 	from, err := filepath.Abs(dir)
 	to, err2 := filepath.Abs(path)
 	if err != nil || err2 != nil {
@@ -100,6 +115,9 @@ func relative(dir, path string) string {
 
 // resolve undoes relative.
 func resolve(dir, path string) string {
+	if served.Is(path) {
+		return path
+	}
 	if path = filepath.FromSlash(path); filepath.IsAbs(path) {
 		return path
 	}

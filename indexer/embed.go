@@ -1,151 +1,323 @@
 package indexer
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 
 	"searchloop/corpus"
 	"searchloop/indexer/encoder"
+	"searchloop/indexer/encoder/served"
 	"searchloop/indexer/passages"
 	"searchloop/indexer/vectors"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/journal"
+	"searchloop/internal/llm"
 	"searchloop/internal/manifest"
+	"searchloop/internal/picture"
 	"searchloop/internal/shard"
 )
 
 // EmbedOptions are the arguments of Embed. The folders are those of the encoder,
 // the passages dataset and the vectors dataset to make.
 type EmbedOptions struct {
-	Encoder, Passages, Out string
+	Encoder, Passages, Out string // the encoder's may be the address of a server
 	Override               encoder.Override
+	Server                 served.Options // of such a server; its Override is the one above
+	Half                   bool           // store half floats
+	// Content is what to embed, "text" or "image"; "" is images where the encoder
+	// reads them and the passages have them.
+	Content string
 }
 
 // vectorsMeta is what the manifest of a vectors dataset says beside the rows.
 type vectorsMeta struct {
 	Space   vectors.Space `json:"space"`
-	Encoder string        `json:"encoder"` // folder, relative to the dataset
+	Encoder string        `json:"encoder"`                  // folder, relative to the dataset, or address
+	Images  llm.ImageForm `json:"encoder_images,omitempty"` // how a server is sent images
 }
 
 // embedBatch is how many passages are one record of the journal: what a killed
 // job does again, and what stopping waits for.
 const embedBatch = 64
 
+// imageBatch is embedBatch for images, which take the time of a thousand tokens each.
+const imageBatch = 4
+
 // Embed makes a vectors dataset from a passages dataset: row n is the vector of
-// passage n. Shards are contiguous rows. A killed job goes on at the batch it was
+// passage n, of its text or of its image. Shards are contiguous rows. A killed job goes on at the batch it was
 // in and ends with the same bytes.
 func Embed(ctx context.Context, r *job.Run, o EmbedOptions) error {
-	enc, err := encoder.Load(o.Encoder, o.Override)
-	if err != nil {
-		return err
-	}
+	o.Server.Override, o.Server.Log = o.Override, r.Log
 	set, err := passages.Open(o.Passages)
 	if err != nil {
 		return err
 	}
+	images, err := openImages(o.Passages)
+	if err != nil {
+		return err
+	}
+	enc, err := o.encoder(ctx, r)
+	if err != nil {
+		return err
+	}
+	space, err := contentOf(enc, o, &images)
+	if err != nil {
+		return err
+	}
 	ds, err := r.Dataset(job.Spec{Dir: o.Out, Schema: vectors.Schema, Version: vectors.Version, Ext: "arrow",
-		Inputs: map[string]string{"passages": o.Passages}, Params: enc.Space()})
+		Inputs: map[string]string{"passages": o.Passages}, Params: o.params(space)})
 	if err != nil || ds.Complete() || ds.DryRun() {
 		return err
 	}
 	for _, s := range ds.Todo() {
-		if err := embedShard(ctx, r, ds, s, enc, set); err != nil {
+		e := embedder{enc: enc, space: space, images: images, half: o.Half}
+		if err := e.shard(ctx, r, ds, s, set); err != nil {
 			return err
 		}
 	}
-	return ds.Seal(vectorsMeta{Space: enc.Space(), Encoder: relative(o.Out, o.Encoder)})
+	return ds.Seal(vectorsMeta{Space: space, Encoder: relative(o.Out, enc.Dir()), Images: o.Server.Images})
 }
 
-func embedShard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spec, enc *encoder.Encoder, set *passages.Set) error {
+// params is what the vectors depend on beside the passages.
+func (o *EmbedOptions) params(s vectors.Space) any {
+	if !o.Half {
+		return s
+	}
+	return struct {
+		vectors.Space
+		Format string `json:"format"`
+	}{s, vectors.Float16.String()}
+}
+
+// encoder gives the encoder. A server is not asked when the vectors that are there
+// are what it would be asked for.
+func (o *EmbedOptions) encoder(ctx context.Context, r *job.Run) (Encoder, error) {
+	if !served.Is(o.Encoder) || r.Fresh {
+		return openEncoder(ctx, o.Encoder, o.Server)
+	}
+	if m, err := manifest.Open(o.Out); err == nil && m.Schema == vectors.Schema {
+		var meta vectorsMeta
+		if json.Unmarshal(m.Meta, &meta) == nil && o.Server.Expects(meta.Space) {
+			return served.Assume(o.Encoder, meta.Space, o.Server), nil
+		}
+	}
+	return openEncoder(ctx, o.Encoder, o.Server)
+}
+
+// contentOf is the space of the vectors to make. images are set to nil when the
+// vectors are to be of texts.
+func contentOf(enc Encoder, o EmbedOptions, images **corpus.ImageStore) (vectors.Space, error) {
+	space := enc.Space()
+	switch {
+	case o.Content == "text" || o.Content == "" && (*images == nil || !enc.ReadsImages()):
+		*images = nil
+		return space, nil
+	case *images == nil:
+		return space, fail.New(fail.BadInput, "embed", o.Passages, "the corpus has no images folder")
+	case !enc.ReadsImages():
+		hint := "Jina-CLIP-v2 reads images and texts"
+		if served.Is(o.Encoder) {
+			hint = "if the server reads them, say in which form: --encoder-images " + llm.ImageForms
+		}
+		return space, fail.WithHint(fail.New(fail.BadInput, "embed", o.Encoder, "the encoder reads no images"), hint)
+	}
+	space.Content = vectors.Images
+	return space, nil
+}
+
+func (e *embedder) shard(ctx context.Context, r *job.Run, ds *job.Dataset, spec shard.Spec, set *passages.Set) error {
 	sh, err := ds.Begin(spec)
 	if err != nil || sh == nil {
 		return err
 	}
 	defer sh.Discard()
-	j, err := sh.Journal()
-	if err != nil {
+	if e.journal, err = sh.Journal(); err != nil {
 		return err
 	}
 	part, err := sh.Part()
 	if err != nil {
 		return err
 	}
-	w, err := vectors.NewWriter(part, enc.Space())
-	if err != nil {
+	format := vectors.Float32
+	if e.half {
+		format = vectors.Float16
+	}
+	if e.out, err = vectors.NewWriter(part, e.space, format); err != nil {
 		return err
 	}
 	lo, hi := spec.Range(set.Rows())
-	progress := r.Progress("embed", hi-lo)
-	defer progress.Done()
-	e := embedder{enc: enc, journal: j, row: lo}
-	flush := func() error {
-		n := int64(len(e.batch))
-		ids, vecs, err := e.flush(ctx)
-		if err != nil {
-			return err
-		}
-		progress.Add(n, 0)
-		return fail.Wrap(fail.BadInput, "embed", set.Dir, w.Write(ids, vecs))
+	e.progress = r.Progress("embed", hi-lo)
+	defer e.progress.Done()
+	defer e.settle() // before the journal is closed
+	most := embedBatch
+	if e.images != nil {
+		most = imageBatch
 	}
+	row := lo
+	var batch []corpus.Passage
 	for p, err := range set.Range(lo, hi) {
 		if err != nil {
 			return err
 		}
-		if e.batch = append(e.batch, p); len(e.batch) < embedBatch {
+		if batch = append(batch, p); len(batch) < most {
 			continue
 		}
-		if err := flush(); err != nil {
+		if err := e.add(ctx, row, batch); err != nil {
 			return err
 		}
+		row, batch = row+int64(len(batch)), nil
 		if err := r.Interrupted(); err != nil {
 			return err
 		}
 	}
-	if err := flush(); err != nil {
+	if len(batch) > 0 {
+		if err := e.add(ctx, row, batch); err != nil {
+			return err
+		}
+	}
+	if err := e.finish(0); err != nil {
 		return err
 	}
-	if err := w.Close(); err != nil {
+	if err := e.out.Close(); err != nil {
 		return err
 	}
-	return sh.Commit(w.Rows(), manifest.Counts{In: hi - lo, OK: w.Rows(), Reused: e.reused})
+	return sh.Commit(e.out.Rows(), manifest.Counts{In: hi - lo, OK: e.out.Rows(), Reused: e.reused})
 }
 
-// embedder embeds batch after batch, each once in the life of its journal.
+// embedder embeds batch after batch, each once in the life of its journal, and
+// writes them in their order. Of a server's, several are under way at once.
 type embedder struct {
-	enc     *encoder.Encoder
-	journal *journal.Journal
-	batch   []corpus.Passage
-	row     int64 // of the first passage of the batch
-	reused  int64 // rows whose vectors the journal had
+	enc      Encoder
+	space    vectors.Space
+	images   *corpus.ImageStore // nil: texts are embedded
+	half     bool
+	journal  *journal.Journal
+	out      *vectors.Writer
+	progress *job.Progress
+	reused   int64    // rows whose vectors the journal had
+	flying   []*batch // begun, in the order of their rows
 }
 
-// flush gives the batch's ids and vectors and begins the next batch.
-func (e *embedder) flush(ctx context.Context) (ids []string, vecs []float32, err error) {
-	if len(e.batch) == 0 {
-		return nil, nil, nil
-	}
-	var texts []string
-	for _, p := range e.batch {
-		ids, texts = append(ids, p.ID), append(texts, p.Contents)
-	}
-	key := fmt.Sprintf("%012d+%d", e.row, len(e.batch))
-	if payload, ok := e.journal.Get(key); ok && len(payload) == 4*len(ids)*e.enc.Space().Dim {
-		vecs = decodeFloats(payload)
-		e.reused += int64(len(ids))
+// batch is some passages and, once done is closed, their vectors.
+type batch struct {
+	row      int64 // of the first passage
+	passages []corpus.Passage
+	vecs     []float32
+	reused   bool
+	err      error
+	done     chan struct{}
+}
+
+// add begins a batch and writes those that are to be finished before the next.
+func (e *embedder) add(ctx context.Context, row int64, passages []corpus.Passage) error {
+	b := &batch{row: row, passages: passages, done: make(chan struct{})}
+	e.flying = append(e.flying, b)
+	if parallel(e.enc) == 1 {
+		e.embed(ctx, b)
 	} else {
-		if vecs, err = e.enc.Passages(ctx, texts); err != nil {
-			return nil, nil, err
-		}
-		if err = e.journal.Append(key, encodeFloats(vecs)); err != nil {
-			return nil, nil, err
-		}
+		go e.embed(ctx, b)
 	}
-	e.row += int64(len(ids))
-	e.batch = e.batch[:0]
-	return ids, vecs, nil
+	return e.finish(parallel(e.enc) - 1)
+}
+
+// parallel is how many batches are worth having under way: a folder's encoder uses
+// all cores for one.
+func parallel(enc Encoder) int {
+	if s, ok := enc.(*served.Encoder); ok {
+		return s.Parallel()
+	}
+	return 1
+}
+
+// finish writes the oldest batches until no more than left are under way.
+func (e *embedder) finish(left int) error {
+	for len(e.flying) > left {
+		b := e.flying[0]
+		<-b.done
+		e.flying = e.flying[1:]
+		if b.err != nil {
+			return b.err
+		}
+		var ids []string
+		for _, p := range b.passages {
+			ids = append(ids, p.ID)
+		}
+		if b.reused {
+			e.reused += int64(len(ids))
+		}
+		if err := e.out.Write(ids, b.vecs); err != nil {
+			return err
+		}
+		e.progress.Add(int64(len(ids)), 0)
+	}
+	return nil
+}
+
+// settle waits for what is under way, so that the journal has it.
+func (e *embedder) settle() {
+	for _, b := range e.flying {
+		<-b.done
+	}
+	e.flying = nil
+}
+
+// embed gives a batch its vectors.
+func (e *embedder) embed(ctx context.Context, b *batch) {
+	defer close(b.done)
+	key := fmt.Sprintf("%012d+%d", b.row, len(b.passages))
+	if payload, ok := e.journal.Get(key); ok && len(payload) == 4*len(b.passages)*e.space.Dim {
+		b.vecs, b.reused = decodeFloats(payload), true
+		return
+	}
+	if b.vecs, b.err = e.encode(ctx, b); b.err == nil {
+		b.err = e.journal.Append(key, encodeFloats(b.vecs))
+	}
+}
+
+// encode gives the vectors of a batch. An error about one passage names it.
+func (e *embedder) encode(ctx context.Context, b *batch) ([]float32, error) {
+	bad := func(i int, err error) error {
+		return &fail.Error{Kind: fail.BadInput, Op: "embed", Row: b.row + int64(i) + 1, Sample: b.passages[i].ID, Err: err,
+			Hint: "take the row out of the corpus and prepare it again: every row needs a vector"}
+	}
+	vecs, err := e.vectors(ctx, b, bad)
+	if one := (*fail.Error)(nil); errors.As(err, &one) && one.Op == "encode" && one.Row > 0 && int(one.Row) <= len(b.passages) {
+		err = bad(int(one.Row)-1, one.Err)
+		err.(*fail.Error).Path, err.(*fail.Error).Hint = one.Path, cmp.Or(one.Hint, err.(*fail.Error).Hint)
+	}
+	return vecs, err
+}
+
+func (e *embedder) vectors(ctx context.Context, b *batch, bad func(i int, err error) error) ([]float32, error) {
+	if e.images == nil {
+		var texts []string
+		for _, p := range b.passages {
+			texts = append(texts, p.Contents)
+		}
+		return e.enc.Passages(ctx, texts)
+	}
+	var pictures []*picture.Picture
+	for i, p := range b.passages {
+		if p.ImageID == "" {
+			return nil, bad(i, errors.New("the passage has no image"))
+		}
+		data, err := e.images.Get(p.ImageID)
+		if err != nil {
+			return nil, err
+		}
+		pic, err := picture.Decode(data)
+		if err != nil {
+			return nil, bad(i, err)
+		}
+		pictures = append(pictures, pic)
+	}
+	return e.enc.Images(ctx, pictures)
 }
 
 func encodeFloats(v []float32) []byte {

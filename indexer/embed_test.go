@@ -5,12 +5,14 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"searchloop/indexer"
 	"searchloop/indexer/encoder"
+	"searchloop/indexer/flat"
 	"searchloop/indexer/vectors"
 	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
@@ -172,7 +174,7 @@ func TestEmbedRefuses(t *testing.T) {
 func putVectors(t testing.TB, dir, name string, s vectors.Space, ids []string, vecs []float32) {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := vectors.NewWriter(&b, s)
+	w, err := vectors.NewWriter(&b, s, vectors.Float32)
 	must(t, err)
 	must(t, w.Write(ids, vecs))
 	must(t, w.Close())
@@ -254,4 +256,47 @@ func spoil(t testing.TB, path string) {
 	}
 	copy(data[at+16:], []byte{0, 0, 0xc0, 0x7f})
 	must(t, os.WriteFile(path, data, 0o644))
+}
+
+// An index of half floats is the same whether the vectors were rounded when they
+// were stored or when they were indexed; other kinds are built from halves too.
+func TestEmbedHalves(t *testing.T) {
+	ctx := context.Background()
+	d := build(t, t.TempDir(), facts(300), 32, 2)
+	own := newTree(t.TempDir())
+	o := indexer.EmbedOptions{Encoder: d.encoder, Passages: d.passages, Out: own.vectors, Half: true}
+	must(t, indexer.Embed(ctx, newRun(t, 2), o))
+	r, err := vectors.Open(filepath.Join(own.vectors, "part-00000-of-00002.arrow"))
+	must(t, err)
+	if r.Format() != vectors.Float16 {
+		t.Errorf("format %v", r.Format())
+	}
+	must(t, r.Close())
+	index := func(from, to string, format flat.Format) {
+		t.Helper()
+		must(t, indexer.Build(ctx, newRun(t, 3), indexer.BuildOptions{Vectors: from, Passages: d.passages, Out: to, Format: format}))
+	}
+	rounded := filepath.Join(t.TempDir(), "rounded")
+	index(own.vectors, own.index, flat.FP16)
+	index(d.vectors, rounded, flat.FP16)
+	got, want := files(t, own.index), files(t, rounded)
+	for name, data := range want {
+		if strings.HasPrefix(name, "part-") && !bytes.Equal(got[name], data) {
+			t.Errorf("%s has other bytes", name)
+		}
+	}
+	wide := filepath.Join(t.TempDir(), "wide")
+	index(own.vectors, wide, flat.Flat)
+	queries := []string{"founder of vornavor", "river"}
+	a, err := open(t, wide).Search(ctx, queries, 5)
+	must(t, err)
+	b, err := open(t, own.index).Search(ctx, queries, 5)
+	must(t, err)
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("float32 of half floats: %v, half floats: %v", a, b)
+	}
+	// The format is one of the settings: another one makes the vectors stale.
+	o.Half = false
+	must(t, indexer.Embed(ctx, newRun(t, 2), o))
+	same(t, "float32 again", files(t, own.vectors), files(t, d.vectors))
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"searchloop/indexer/faiss"
 	"searchloop/indexer/flat"
 	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
@@ -40,19 +41,38 @@ func Info(paths ...string) ([]FileInfo, error) {
 			}
 		}
 		for _, f := range files {
-			h, err := flat.Info(f)
+			one, err := fileInfo(f)
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, FileInfo{Path: f, Format: h.Format.String(), Metric: h.Metric.String(), Dim: h.Dim, Rows: h.Rows, Bytes: h.Size(), Dataset: d})
+			one.Dataset = d
+			out = append(out, one)
 			d = nil // once is enough
 		}
 	}
 	return out, nil
 }
 
-// Merge joins index files, in the order given, into one at out.
+// fileInfo reads the head of a file. Of the kinds that only FAISS reads it is the
+// part that all have in common.
+func fileInfo(path string) (FileInfo, error) {
+	head, err := faiss.ReadHead(path)
+	if err == nil && !head.Flat() {
+		return FileInfo{Path: path, Format: head.Kind, Metric: head.MetricName(), Dim: head.Dim, Rows: head.Rows, Bytes: head.Bytes}, nil
+	}
+	h, err := flat.Info(path)
+	return FileInfo{Path: path, Format: h.Format.String(), Metric: h.Metric.String(), Dim: h.Dim, Rows: h.Rows, Bytes: h.Size()}, err
+}
+
+// Merge joins index files, in the order given, into one at out. Flat files are
+// copied; others are joined by FAISS.
 func Merge(paths []string, out string) error {
+	if h, err := faiss.ReadHead(paths[0]); err == nil && !h.Flat() {
+		if err := faiss.Available(); err != nil {
+			return err
+		}
+		return writeFile(out, func(w io.Writer) error { return faiss.Merge(paths, w) })
+	}
 	s, err := flat.OpenSet(paths)
 	if err != nil {
 		return err
@@ -64,6 +84,9 @@ func Merge(paths []string, out string) error {
 // Split cuts the index file at path into n files of contiguous rows in the folder
 // out and returns their names.
 func Split(path string, n int, out string) ([]string, error) {
+	if h, err := faiss.ReadHead(path); err == nil && !h.Flat() {
+		return nil, fail.WithHint(fail.New(fail.Usage, "split index", path, "%s cannot be cut: only flat files can", h.Kind), "build it in shards: index --factory … --shards N")
+	}
 	f, err := flat.Open(path)
 	if err != nil {
 		return nil, err

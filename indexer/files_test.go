@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"searchloop/indexer"
+	"searchloop/indexer/faiss"
 	"searchloop/indexer/flat"
 	"searchloop/internal/fail"
+	"searchloop/internal/manifest"
 )
 
 // An index of half floats, and one with sketches, find what the plain one finds.
@@ -45,14 +47,18 @@ func TestFormatsOfBuild(t *testing.T) {
 		if v.Queries != 20 || v.K != 5 || v.Recall < 0.99 || v.MaxError > 1e-3 || name == "sketch" && (v.Recall != 1 || v.MaxError > 1e-6) {
 			t.Errorf("%s: %+v", name, v)
 		}
-		saved, err := os.ReadFile(filepath.Join(out, indexer.VerifyFile))
+		before, err := manifest.Open(out)
 		must(t, err)
-		if !bytes.Equal(saved, text.Bytes()) {
-			t.Errorf("%s: %s says %s", name, indexer.VerifyFile, saved)
+		if noted := open(t, out).Describe().Verified; noted == nil || *noted != v {
+			t.Errorf("%s: index.json says %+v", name, noted)
 		}
-		open(t, out) // the note changes nothing
-		_, err = indexer.Verify(ctx, out, "", 5, 2)
+		_, err = indexer.Verify(ctx, out, "", 5, 2, faiss.Effort{})
 		must(t, err)
+		after, err := manifest.Open(out)
+		must(t, err)
+		if after.Digest() != before.Digest() || after.Content() == before.Content() {
+			t.Errorf("%s: a second note changed the digest, or nothing", name)
+		}
 	}
 }
 

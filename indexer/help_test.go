@@ -106,7 +106,7 @@ func build(t testing.TB, root string, rows []corpus.Passage, dim, shards int) tr
 
 func open(t testing.TB, dir string, o ...indexer.Option) *indexer.Index {
 	t.Helper()
-	x, err := indexer.Open(dir, o...)
+	x, err := indexer.Open(context.Background(), dir, o...)
 	must(t, err)
 	t.Cleanup(func() { x.Close() })
 	return x

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"searchloop/indexer/faiss"
+	"searchloop/indexer/flat"
 	"searchloop/indexer/words"
 	"searchloop/internal/fail"
 )
@@ -56,18 +58,25 @@ func (x *Index) texts() iter.Seq2[string, error] {
 	}
 }
 
-// Search returns for each query its k best passages by fused score, best first,
-// equal scores by row; fewer when the index has fewer.
+// Search is SearchQueries for texts.
 func (h *Hybrid) Search(ctx context.Context, queries []string, k int) ([][]Hit, error) {
+	return h.SearchQueries(ctx, Texts(queries), k, faiss.Effort{})
+}
+
+// SearchQueries returns for each query its k best passages by fused score, best
+// first, equal scores by row; fewer when the index has fewer. A picture has no
+// words: its score is that of the ranking by vectors alone. The effort is that of
+// the search by vectors.
+func (h *Hybrid) SearchQueries(ctx context.Context, queries []Query, k int, e faiss.Effort) ([][]Hit, error) {
 	if len(queries) == 0 {
 		return nil, nil
 	}
 	depth := max(k, fusionDepth)
-	vectors, err := h.encoder.Queries(ctx, queries)
+	vectors, err := h.encode(ctx, queries)
 	if err != nil {
 		return nil, err
 	}
-	near, err := h.vectors.Search(ctx, vectors, depth)
+	near, err := h.vectors.SearchRange(ctx, vectors, depth, e, flat.All)
 	if err != nil {
 		return nil, fail.Wrap(fail.BadInput, "search index", h.d.dir, err)
 	}
@@ -76,9 +85,12 @@ func (h *Hybrid) Search(ctx context.Context, queries []string, k int) ([][]Hit, 
 	g.SetLimit(4)
 	for i, q := range queries {
 		g.Go(func() error {
-			named, err := h.words.Search(ctx, q, depth)
-			if err != nil {
-				return err
+			var named []int64
+			var err error
+			if q.Image == nil {
+				if named, err = h.words.Search(ctx, q.Text, depth); err != nil {
+					return err
+				}
 			}
 			var ranked []int64
 			for _, n := range near[i] {

@@ -20,7 +20,7 @@ func TestHybrid(t *testing.T) {
 	dir := t.TempDir()
 	var before [][]indexer.Hit
 	for range 2 {
-		x, err := indexer.Open(d.index)
+		x, err := indexer.Open(context.Background(), d.index)
 		must(t, err)
 		h, err := x.WithWords(ctx, dir)
 		must(t, err)

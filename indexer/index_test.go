@@ -69,7 +69,7 @@ func TestSearchFindsPassages(t *testing.T) {
 	}
 }
 
-func TestSearchEdges(t *testing.T) {
+func TestG2SearchEdges(t *testing.T) {
 	rows := facts(30)
 	x := open(t, build(t, t.TempDir(), rows, 32, 1).index)
 	ctx := context.Background()
@@ -102,7 +102,7 @@ func TestSearchEdges(t *testing.T) {
 }
 
 // Many callers at once get what each gets alone.
-func TestSearchFromManyGoroutines(t *testing.T) {
+func TestG3SearchFromManyGoroutines(t *testing.T) {
 	rows := facts(400)
 	x := open(t, build(t, t.TempDir(), rows, 64, 2).index)
 	ctx := context.Background()
@@ -152,7 +152,7 @@ func TestEmptyCorpus(t *testing.T) {
 
 // The whole tree can be moved; single parts that moved can be named; other parts
 // in their place are refused.
-func TestOpenFindsAndRefusesParts(t *testing.T) {
+func TestG5OpenFindsAndRefusesParts(t *testing.T) {
 	root := t.TempDir()
 	build(t, filepath.Join(root, "a"), facts(60), 32, 1)
 	must(t, os.Rename(filepath.Join(root, "a"), filepath.Join(root, "b")))
@@ -162,7 +162,7 @@ func TestOpenFindsAndRefusesParts(t *testing.T) {
 	other := build(t, t.TempDir(), facts(63), 32, 1)
 	refused := func(what, want string, o ...indexer.Option) {
 		t.Helper()
-		_, err := indexer.Open(d.index, o...)
+		_, err := indexer.Open(context.Background(), d.index, o...)
 		if fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "(") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -200,19 +200,19 @@ func TestOpenRefusesForeignShards(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(d.index, name), c.data, 0o644))
 		// The manifest notices a size that changed; a manifest made with the damage does not.
 		reseal(t, d.index, nil)
-		_, err := indexer.Open(d.index)
+		_, err := indexer.Open(context.Background(), d.index)
 		if fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	must(t, os.WriteFile(filepath.Join(d.index, name), good[:len(good)-4], 0o644))
-	if _, err := indexer.Open(d.index); fail.KindOf(err) != fail.BadInput {
+	if _, err := indexer.Open(context.Background(), d.index); fail.KindOf(err) != fail.BadInput {
 		t.Errorf("size other than the manifest's: %v", err)
 	}
-	if _, err := indexer.Open(d.vectors); fail.KindOf(err) != fail.BadInput {
+	if _, err := indexer.Open(context.Background(), d.vectors); fail.KindOf(err) != fail.BadInput {
 		t.Errorf("a vectors dataset: %v", err)
 	}
-	if _, err := indexer.Open(t.TempDir()); fail.KindOf(err) != fail.BadInput {
+	if _, err := indexer.Open(context.Background(), t.TempDir()); fail.KindOf(err) != fail.BadInput {
 		t.Errorf("an empty folder: %v", err)
 	}
 }

@@ -2,14 +2,14 @@ package indexer
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"searchloop/corpus"
-	"searchloop/indexer/encoder"
-	"searchloop/indexer/flat"
+	"searchloop/indexer/encoder/served"
 	"searchloop/indexer/passages"
 	"searchloop/internal/fail"
 	"searchloop/internal/manifest"
@@ -18,22 +18,30 @@ import (
 // An Option changes where Open looks.
 type Option func(*places)
 
-type places struct{ encoder, passages string }
+type places struct {
+	encoder, passages string
+	server            served.Options
+}
 
-// WithEncoder names the encoder's folder when it is not where the index was built.
-// It must be the same encoder.
+// WithEncoder names the encoder's folder, or its server's address, when it is not
+// where the index was built. It must be the same encoder.
 func WithEncoder(dir string) Option { return func(p *places) { p.encoder = dir } }
 
 // WithPassages names the passages' folder when it is not where the index was
 // built. It must be the same dataset.
 func WithPassages(dir string) Option { return func(p *places) { p.passages = dir } }
 
+// WithServer says how a server of the encoder is asked, if it is in one. What
+// decides its vectors is the index' to say.
+func WithServer(o served.Options) Option { return func(p *places) { p.server = o } }
+
 // Open opens the index dataset at dir. It refuses parts that do not belong
 // together: shards of another dimension or number of rows than index.json says,
 // an encoder other than the vectors', passages other than those that were
 // embedded, and files whose SHA-256 is not the manifest's: everything is read
-// once, at the speed of the disk, so that no flipped bit changes a hit.
-func Open(dir string, options ...Option) (*Index, error) {
+// once, at the speed of the disk, so that no flipped bit changes a hit. Of an encoder
+// in a server, whose weights are not seen, some vectors are compared with the index'.
+func Open(ctx context.Context, dir string, options ...Option) (*Index, error) {
 	m, err := manifest.Open(dir)
 	if err != nil {
 		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "open index", dir, err), "make the index with the index job")
@@ -59,46 +67,17 @@ func Open(dir string, options ...Option) (*Index, error) {
 	if x.passages, err = openPassages(at.passages, d); err != nil {
 		return nil, errors.Join(err, x.vectors.Close())
 	}
-	if x.encoder, err = encoder.LoadSpace(at.encoder, d.Space); err == nil {
+	at.server.Images = cmp.Or(at.server.Images, d.Images)
+	if x.encoder, err = openSpace(ctx, at.encoder, d.Space, at.server); err == nil {
 		x.images, err = openImages(at.passages)
+	}
+	if own, flat := x.vectors.(exact); err == nil && flat && served.Is(at.encoder) && d.Space.Content == "" {
+		err = fail.Wrap(fail.BadInput, "open index", dir, sameVectors(ctx, x.encoder, x.passages.At, own.Set))
 	}
 	if err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil
-}
-
-func openShards(dir string, d Description) (*flat.Set, error) {
-	paths := make([]string, len(d.Shards))
-	for i, s := range d.Shards {
-		paths[i] = filepath.Join(dir, s.Name)
-	}
-	set, err := flat.OpenSet(paths)
-	if err != nil {
-		return nil, err
-	}
-	for i, f := range set.Files() {
-		if f.Metric != flat.InnerProduct || f.Format.String() != cmp.Or(d.Format, flat.Flat.String()) {
-			err := &fail.Error{Kind: fail.BadInput, Op: "open index", Path: f.Path, Err: fmt.Errorf("holds %v vectors for the metric %v, %s says %s and %s", f.Format, f.Metric,
-				descriptionFile, cmp.Or(d.Format, flat.Flat.String()), d.Metric), Hint: "the shard is of another index: run the index job again"}
-			return nil, errors.Join(err, set.Close())
-		}
-		if f.Rows != d.Shards[i].Rows || f.Dim != d.Space.Dim {
-			err := &fail.Error{Kind: fail.BadInput, Op: "open index", Path: f.Path, Err: fmt.Errorf("holds %d vectors of dimension %d, %s says %d of %d", f.Rows, f.Dim,
-				descriptionFile, d.Shards[i].Rows, d.Space.Dim), Hint: "the shard is of another index: run the index job again"}
-			return nil, errors.Join(err, set.Close())
-		}
-	}
-	if d.Shards[0].Sketch != "" {
-		sketches := make([]string, len(d.Shards))
-		for i, s := range d.Shards {
-			sketches[i] = filepath.Join(dir, s.Sketch)
-		}
-		if err := set.Sketch(sketches); err != nil {
-			return nil, errors.Join(err, set.Close())
-		}
-	}
-	return set, nil
 }
 
 func openPassages(dir string, d Description) (*passages.Set, error) {

@@ -4,37 +4,46 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"iter"
 	"path/filepath"
 	"slices"
 
+	"searchloop/indexer/faiss"
 	"searchloop/indexer/flat"
 	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
+	"searchloop/internal/manifest"
 	"searchloop/internal/par"
 )
 
-// VerifyFile is where Verify leaves its result, beside index.json. It is no part
-// of the dataset: its manifest and digest stay as they are.
-const VerifyFile = "verify.json"
-
 // Verification is what Verify found.
 type Verification struct {
-	Queries  int     `json:"queries"` // rows of the index, evenly spaced
-	K        int     `json:"k"`
-	Recall   float64 `json:"recall"`    // share of the exact k best that the search found
-	MaxError float64 `json:"max_error"` // largest difference of a score from the exact one
-	Exact    string  `json:"exact"`     // what the search was compared with
+	Queries  int          `json:"queries"` // rows of the index, evenly spaced
+	K        int          `json:"k"`
+	Effort   faiss.Effort `json:"search,omitzero"`
+	Recall   float64      `json:"recall"`    // share of the exact k best that the search found
+	MaxError float64      `json:"max_error"` // largest difference of a score from the exact one
+	Exact    string       `json:"exact"`     // what the search was compared with
 }
 
 // Verify searches the index dataset at dir as every program does, for vectors of
 // its own at sample rows, and compares with inner products computed one by one in
 // float64, over the vectors dataset at vectors when it is named, otherwise over
-// the index's own vectors. Equal scores count as equally good.
-func Verify(ctx context.Context, dir, vectors string, sample, k int) (Verification, error) {
+// the index's own vectors, which only flat indices have. Equal scores count as
+// equally good. An effort that is not zero takes the place of the index's. The
+// result is noted in index.json; what depends on the index does not change by it.
+func Verify(ctx context.Context, dir, vectors string, sample, k int, effort faiss.Effort) (Verification, error) {
 	v := Verification{K: k, Exact: "the index's own vectors, in float64"}
 	d, err := readDescription(dir)
 	if err != nil {
 		return v, err
+	}
+	m, err := manifest.Open(dir)
+	if err != nil {
+		return v, err
+	}
+	if err := m.Verify(dir); err != nil {
+		return v, fail.Wrap(fail.BadInput, "verify index", dir, err)
 	}
 	set, err := openShards(dir, d)
 	if err != nil {
@@ -44,103 +53,169 @@ func Verify(ctx context.Context, dir, vectors string, sample, k int) (Verificati
 	if sample < 1 || k < 1 || d.Rows == 0 {
 		return v, fail.New(fail.Usage, "verify index", dir, "%d queries, k %d, %d vectors", sample, k, d.Rows)
 	}
-	v.Queries = int(min(int64(sample), d.Rows))
-	rows := make([]int64, v.Queries)
-	for i := range rows {
-		rows[i] = int64(i) * d.Rows / int64(v.Queries)
-	}
-	var queries []float32
-	for _, r := range rows {
-		queries = append(queries, set.Row(r)...)
-	}
-	exact := make([][]float64, v.Queries)
-	for i := range exact {
-		exact[i] = make([]float64, d.Rows)
-	}
-	if vectors != "" {
+	var source iter.Seq2[[]float32, error]
+	if own, ok := set.(exact); vectors != "" {
 		v.Exact = "the vectors dataset, in float64"
-		err = exactOfVectors(exact, queries, vectors, d)
+		source, err = vectorsOf(vectors, d)
+	} else if ok {
+		source = own.all
 	} else {
-		for r := int64(0); r < d.Rows && err == nil; r += 1000 {
-			n := min(1000, d.Rows-r)
-			b := make([]float32, 0, n*int64(d.Space.Dim))
-			for i := range n {
-				b = append(b, set.Row(r+i)...)
-			}
-			products(exact, queries, b, r, d.Space.Dim)
-			err = ctx.Err()
-		}
+		err = fail.WithHint(fail.New(fail.Usage, "verify index", dir, "an index of the kind %s does not give its vectors back", d.Factory), "name the vectors dataset with --vectors")
 	}
 	if err != nil {
-		return v, fail.Wrap(fail.BadInput, "verify index", dir, err)
-	}
-	if err := v.compare(ctx, set, queries, exact); err != nil {
 		return v, err
 	}
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return v, fail.Wrap(fail.Bug, "verify index", dir, err)
+	v.Queries, v.Effort = int(min(int64(sample), d.Rows)), effort.Or(d.Effort)
+	if err := v.measure(ctx, set, source, d, effort); err != nil {
+		return v, fail.Wrap(fail.BadInput, "verify index", dir, err)
 	}
-	return v, atomicfile.WriteFile(filepath.Join(dir, VerifyFile), append(text, '\n'))
+	d.Verified = &v
+	return v, note(dir, d, m)
 }
 
-func exactOfVectors(exact [][]float64, queries []float32, dir string, d Description) error {
+// all yields the vectors, some rows at a time.
+func (x exact) all(yield func([]float32, error) bool) {
+	for r := int64(0); r < x.Rows(); r += 1000 {
+		var b []float32
+		for i := r; i < min(r+1000, x.Rows()); i++ {
+			b = append(b, x.Row(i)...)
+		}
+		if !yield(b, nil) {
+			return
+		}
+	}
+}
+
+func vectorsOf(dir string, d Description) (iter.Seq2[[]float32, error], error) {
 	src, err := openVectors(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if diff := src.space.Diff(d.Space); diff != "" || src.m.Rows() != d.Rows {
-		return fail.New(fail.BadInput, "verify index", dir, "these are not the vectors that were indexed: %d of %d rows; %s", src.m.Rows(), d.Rows, diff)
+		return nil, fail.New(fail.BadInput, "verify index", dir, "these are not the vectors that were indexed: %d of %d rows; %s", src.m.Rows(), d.Rows, diff)
 	}
-	var at int64
-	for b, err := range src.rows(0, d.Rows) {
-		if err != nil {
-			return err
-		}
-		products(exact, queries, b.Vectors, at, d.Space.Dim)
-		at += int64(len(b.IDs))
-	}
-	return nil
-}
-
-// products fills in the scores of the rows from first on.
-func products(exact [][]float64, queries, rows []float32, first int64, dim int) {
-	par.For(len(exact), 1, func(lo, hi int) {
-		for q := lo; q < hi; q++ {
-			query := queries[q*dim : (q+1)*dim]
-			for r := range len(rows) / dim {
-				var sum float64
-				for c, x := range rows[r*dim : (r+1)*dim] {
-					sum += float64(x) * float64(query[c])
-				}
-				exact[q][first+int64(r)] = sum
+	return func(yield func([]float32, error) bool) {
+		for b, err := range src.rows(0, d.Rows) {
+			if !yield(b.Vectors, err) || err != nil {
+				return
 			}
 		}
-	})
+	}, nil
 }
 
-// compare fills in recall and error.
-func (v *Verification) compare(ctx context.Context, set *flat.Set, queries []float32, exact [][]float64) error {
-	var found, want int
-	for q, scores := range exact {
-		// One by one: searches of single queries are those that take short cuts.
-		got, err := set.Search(ctx, queries[q*set.Dim():(q+1)*set.Dim()], v.K)
+// asked is a query on its way through Verify.
+type asked struct {
+	vector []float32
+	hits   map[int64]float32 // scores found, by row
+	exact  map[int64]float64 // of these rows
+	best   []float64         // the k best exact scores, best first
+}
+
+// measure goes over the vectors twice: for the queries, and to score all rows.
+func (v *Verification) measure(ctx context.Context, set searcher, source iter.Seq2[[]float32, error], d Description, e faiss.Effort) error {
+	var all []*asked
+	dim := int64(d.Space.Dim)
+	var at int64
+	for b, err := range source {
 		if err != nil {
 			return err
 		}
-		best := slices.Clone(scores)
-		slices.SortFunc(best, func(a, b float64) int { return cmp.Compare(b, a) })
-		k := min(v.K, len(best))
+		n := int64(len(b)) / dim
+		for len(all) < v.Queries {
+			r := int64(len(all))*d.Rows/int64(v.Queries) - at
+			if r >= n {
+				break
+			}
+			all = append(all, &asked{vector: slices.Clone(b[r*dim : (r+1)*dim]), hits: map[int64]float32{}, exact: map[int64]float64{}})
+		}
+		at += n
+	}
+	for _, q := range all {
+		// One by one: searches of single queries are those that take short cuts.
+		got, err := set.SearchRange(ctx, q.vector, v.K, e, flat.All)
+		if err != nil {
+			return err
+		}
 		for _, h := range got[0] {
-			v.MaxError = max(v.MaxError, abs(float64(h.Score)-scores[h.Row]))
-			if scores[h.Row] >= best[k-1]-1e-6*abs(best[0]) {
+			q.hits[h.Row] = h.Score
+		}
+	}
+	at = 0
+	for b, err := range source {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		par.For(len(all), 1, func(lo, hi int) {
+			for _, q := range all[lo:hi] {
+				q.score(b, at, v.K)
+			}
+		})
+		at += int64(len(b)) / dim
+	}
+	var found, want int
+	for _, q := range all {
+		least := q.best[len(q.best)-1] - 1e-6*abs(q.best[0])
+		for row, s := range q.hits {
+			v.MaxError = max(v.MaxError, abs(float64(s)-q.exact[row]))
+			if q.exact[row] >= least {
 				found++
 			}
 		}
-		want += k
+		want += len(q.best)
 	}
 	v.Recall = float64(found) / float64(want)
 	return nil
 }
 
+// score takes in rows from first on.
+func (q *asked) score(rows []float32, first int64, k int) {
+	dim := len(q.vector)
+	for r := range len(rows) / dim {
+		var sum float64
+		for c, x := range rows[r*dim : (r+1)*dim] {
+			sum += float64(x) * float64(q.vector[c])
+		}
+		row := first + int64(r)
+		if _, hit := q.hits[row]; hit {
+			q.exact[row] = sum
+		}
+		if len(q.best) == k && sum <= q.best[k-1] {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(q.best, sum, func(a, b float64) int { return cmp.Compare(b, a) })
+		q.best = slices.Insert(q.best, at, sum)
+		q.best = q.best[:min(k, len(q.best))]
+	}
+}
+
 func abs(x float64) float64 { return max(x, -x) }
+
+// note writes the description anew. The manifest learns its new digest; the digest
+// of the dataset does not count it.
+func note(dir string, d Description, m *manifest.Manifest) error {
+	text, err := d.text()
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.WriteFile(filepath.Join(dir, descriptionFile), text); err != nil {
+		return err
+	}
+	for i, p := range m.Parts {
+		if p.Name == descriptionFile {
+			if m.Parts[i], err = manifest.PartOf(dir, p.Name, p.Rows, p.Side); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = m.Write(manifest.Path(dir))
+	return err
+}
+
+// text is index.json.
+func (d Description) text() ([]byte, error) {
+	text, err := json.MarshalIndent(d, "", "  ")
+	return append(text, '\n'), fail.Wrap(fail.Bug, "index", d.dir, err)
+}

@@ -56,12 +56,19 @@ func (p place) job(line string) (code int, stderr string) {
 
 func (p place) start(line string) *exec.Cmd {
 	p.t.Helper()
-	name, flags, _ := strings.Cut(line, " ")
-	cmd := exec.Command("bin/"+name, append([]string{"--progress", "none"}, strings.Fields(flags)...)...)
-	cmd.Dir, cmd.Stderr = p.dir, new(bytes.Buffer)
+	cmd := p.command(line)
+	cmd.Stderr = new(bytes.Buffer)
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
+	return cmd
+}
+
+// command is the process of a job.
+func (p place) command(line string) *exec.Cmd {
+	name, flags, _ := strings.Cut(line, " ")
+	cmd := exec.Command("bin/"+name, append([]string{"--progress", "none"}, strings.Fields(flags)...)...)
+	cmd.Dir = p.dir
 	return cmd
 }
 
@@ -339,7 +346,7 @@ func TestOneSignal(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	cmd := p.start(slow)
-	time.Sleep(500 * time.Millisecond)
+	p.waitForJournal("x/r")
 	cmd.Process.Signal(syscall.SIGTERM)
 	if code, stderr := p.end(cmd); code != 75 || !strings.Contains(stderr, "run the same command again") {
 		t.Errorf("SIGTERM: exit %d\n%s", code, stderr)
@@ -350,6 +357,20 @@ func TestOneSignal(t *testing.T) {
 	if !bytes.Equal(p.read("x/r/"+part0+".parquet"), p.read("x/quiet/"+part0+".parquet")) {
 		t.Error("the rows differ from those of a quiet run")
 	}
+}
+
+// waitForJournal returns as soon as a sample of an unfinished dataset is kept.
+func (p place) waitForJournal(dataset string) {
+	p.t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		journals, _ := filepath.Glob(filepath.Join(p.dir, dataset, ".work", "*.journal"))
+		for _, j := range journals {
+			if st, err := os.Stat(j); err == nil && st.Size() > 1000 {
+				return
+			}
+		}
+	}
+	p.t.Fatal("no journal")
 }
 
 // Two signals: the process ends at once, whatever it waits for.

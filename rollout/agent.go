@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"searchloop/corpus"
+	"searchloop/internal/budget"
 	"searchloop/internal/fail"
 	"searchloop/internal/llm"
 	"searchloop/internal/recipe"
@@ -29,9 +30,11 @@ type agent struct {
 	sampling recipe.Sampling
 	epoch    int
 	strict   bool // tokens must be exact: a row whose tokens are not fails
-	policy   *llm.Client
+	policy   *llm.Pool
 	tools    *tool.Box
 	images   *corpus.ImageStore
+	bridge   *bridge        // nil: the policy sees the question's images itself
+	budget   *budget.Budget // nil: no limits
 }
 
 // timing is how long a trajectory took; it is kept beside the rows.
@@ -43,6 +46,7 @@ type timing struct {
 	Turns   int     `json:"turns"`
 	Calls   int     `json:"policy_calls"` // HTTP calls, retries included
 	Prompt  int64   `json:"prompt_tokens"`
+	Cost    float64 `json:"cost,omitempty"` // dollars, by the recipe's prices
 }
 
 // play runs one trajectory to its end. The row is complete, or of status failed.
@@ -57,8 +61,12 @@ func (a *agent) play(ctx context.Context, q *corpus.Question, row *trajectory.Ro
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(d)*time.Second, errors.New(deadlinePassed))
 		defer cancel()
 	}
-	t := &talk{agent: a, q: q, row: row, time: &tm}
+	t := &talk{agent: a, q: q, row: row, time: &tm, policy: a.policy.Session(q.ID)}
+	defer t.policy.Close()
 	err := t.run(ctx)
+	if err == nil {
+		err = t.retokenise()
+	}
 	tm.Seconds = time.Since(start).Seconds()
 	if err == nil {
 		t.tokens.fill(row)
@@ -73,7 +81,7 @@ func (a *agent) play(ctx context.Context, q *corpus.Question, row *trajectory.Ro
 	}
 	row.Status, row.Why = trajectory.Failed, reason
 	row.Answer, row.HasAnswer = "", false
-	row.TokenIDs, row.LossMask, row.Logprobs, row.Images, row.LogprobMode = nil, nil, nil, nil, trajectory.LogprobNone
+	row.TokenIDs, row.LossMask, row.Logprobs, row.Images, row.LogprobMode, row.TokenSource = nil, nil, nil, nil, trajectory.LogprobNone, ""
 	return tm, nil
 }
 

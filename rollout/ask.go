@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"searchloop/internal/llm"
+	"searchloop/internal/manifest"
 	"searchloop/rollout/protocol"
 )
 
@@ -38,8 +39,12 @@ func (t *talk) ask(ctx context.Context, turn int) (reply *llm.Reply, stop bool, 
 		limit(left - 1)
 	}
 	for {
+		if err := t.budget.Begin(); err != nil {
+			return nil, false, err
+		}
 		begin := time.Now()
 		reply, err = t.policy.Chat(ctx, req)
+		t.spend(reply, err)
 		t.time.Policy += time.Since(begin).Seconds()
 		if f := llm.FaultOf(err); f != nil {
 			t.time.Calls += f.Attempts
@@ -86,6 +91,20 @@ func (t *talk) ask(ctx context.Context, turn int) (reply *llm.Reply, stop bool, 
 	}
 }
 
+// spend keeps what a request took.
+func (t *talk) spend(r *llm.Reply, err error) {
+	var u manifest.Usage
+	if f := llm.FaultOf(err); f != nil {
+		u.Requests = int64(f.Attempts)
+	}
+	if err == nil {
+		u = manifest.Usage{Requests: int64(r.Attempts), PromptTokens: int64(r.PromptTokens), CompletionTokens: int64(r.ReplyTokens),
+			Cost: (float64(r.PromptTokens)*t.recipe.Rollout.PromptPrice + float64(r.ReplyTokens)*t.recipe.Rollout.Price) / 1e6}
+		t.time.Cost += u.Cost
+	}
+	t.budget.End(u)
+}
+
 // finish guards against servers that cut a turn without saying so.
 func finish(r *llm.Reply, limit int) string {
 	if limit > 0 && r.ReplyTokens > limit {
@@ -99,7 +118,7 @@ func (t *talk) enter(r *llm.Reply) error {
 	if t.row.Policy == "" {
 		t.row.Policy = r.Policy
 		if r.Policy == "" {
-			t.row.Policy = t.policy.URL() + "#" + t.policy.Model()
+			t.row.Policy = t.agent.policy.Name()
 		}
 	} else if r.Policy != "" && r.Policy != t.row.Policy {
 		return broken{fmt.Errorf("the policy changed within the trajectory, from %.12s to %.12s", t.row.Policy, r.Policy)}
@@ -112,7 +131,7 @@ func (t *talk) enter(r *llm.Reply) error {
 	case t.marked:
 		err = t.tokens.check(r, t.imageIDs)
 	case len(r.TokenIDs) == 0 && !t.tokens.used:
-		t.inexact = true // a server without token ids
+		t.inexact, t.idless = true, true
 		return nil
 	case len(r.TokenIDs) == 0:
 		err = errors.New("it stopped sending token ids")

@@ -24,6 +24,9 @@ func estimate(r *job.Run, rec *recipe.Recipe, o Options, p plan) error {
 		}
 	}
 	n := questions * p.Sampling.N
+	if r.JSON { // then nothing but the plan is printed
+		return nil
+	}
 	fmt.Fprintf(r.Out, "  at most %d trajectories, %d requests, %d sampled tokens%s\n",
 		n, n*(rec.Protocol.MaxToolCalls+1), n*rec.Protocol.ResponseTokens, recipe.Dollars(n*rec.Protocol.ResponseTokens, rec.Rollout.Price))
 	return nil

@@ -181,6 +181,10 @@ func TestFirstRecipeIsAsBefore(t *testing.T) {
 	for _, turns := range [][]string{{answer}, {byLens, search, answer}, {search, search, search}, {"<tool_call>", search + byLens, answer}, {"I do not know."}} {
 		s := newStage(t, scripted.Options{Script: says(turns...), Tokens: true}, nil)
 		row := s.play(t, s.shown)
+		if row.TokenSource != trajectory.Sampled {
+			t.Errorf("tokens of the source %q", row.TokenSource)
+		}
+		row.TokenSource = "" // a column that came later
 		b, err := json.Marshal(row)
 		if err != nil {
 			t.Fatal(err)

@@ -138,7 +138,10 @@ func (l *ledger) enter(r *llm.Reply, imageIDs []string) {
 func (l *ledger) fill(row *trajectory.Row) {
 	row.TokenIDs, row.LossMask, row.Logprobs, row.Images = l.ids, l.mask, l.logp, l.images
 	row.LogprobMode = l.mode
-	if !l.used {
+	switch {
+	case !l.used:
 		row.LogprobMode = trajectory.LogprobNone
+	case row.TokenSource == "":
+		row.TokenSource = trajectory.Sampled
 	}
 }

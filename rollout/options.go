@@ -9,6 +9,7 @@
 package rollout
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,10 +20,15 @@ import (
 	"slices"
 	"strings"
 
+	"searchloop/corpus/publish"
+	"searchloop/internal/budget"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/manifest"
 	"searchloop/internal/recipe"
+	"searchloop/internal/sandbox"
+	"searchloop/internal/secret"
+	"searchloop/internal/tape"
 	"searchloop/rollout/tool"
 	"searchloop/rollout/trajectory"
 )
@@ -40,13 +46,32 @@ type Options struct {
 	Lens       string   // lens dataset; needed when the recipe has the lens tool
 	TextIndex  string   // index dataset; needed for text search unless the recipe names a server
 	ImageIndex string   // likewise for image search by text
+	Encoder    string   // server of the indices' encoder, when it moved
 	Gallery    string   // passages dataset with images, for crop_and_search
 	Pages      []string // passages datasets whose ids are addresses, for visit
 
-	Policy      string // folder of the policy, served in this process, or:
-	PolicyURL   string // an OpenAI-compatible server
-	PolicyModel string // its model; "" = the only one, or:
-	Script      string // a script of package scripted, served in this process
+	Publish   publish.Options // storage to which crops are uploaded for live lens search: To, Endpoint, Public, Expires
+	Published string          // folder or file of the public addresses of the questions' images, for live lens search
+	Cache     string          // where results of live search are kept: a folder, or redis://…
+	Record    string          // folder that takes what models and providers answer, or:
+	Replay    string          // folder that answers in their place
+	Frozen    string          // folder that answers in the place of providers of live search alone; what it lacks is not found
+	MaxCost   float64         // dollars that live search may cost; 0 = no cap
+
+	TensorBoard string // folder for event files; empty: none are written
+
+	Limits budget.Limits // of the policy: requests, tokens, and dollars by the recipe's prices
+
+	tape   *tape.Tape      // of Record or Replay
+	frozen *tape.Tape      // of Frozen
+	python *sandbox.Python // nil: no tool runs programs
+
+	Policy      string   // folder of the policy, served in this process, or:
+	PolicyURLs  []string // OpenAI-compatible servers of one model, or @FILE with their addresses; with Policy: of that folder
+	PolicyModel string   // that model; "" = the only one of each
+	PolicyAPI   string   // how they are talked to: llm.APIAuto, …; "" = auto
+	Tokenizer   string   // folder of the model, for servers that take or give nothing but token ids, or:
+	Script      string   // a script of package scripted, served in this process
 
 	Out     string
 	Run     string // name of the run, kept in the rows
@@ -63,6 +88,8 @@ type plan struct {
 	Mode      string            `json:"mode"`
 	Limit     int               `json:"limit,omitempty"`
 	Questions int               `json:"questions,omitempty"`
+	Filter    recipe.Filter     `json:"filter,omitzero"`
+	Order     string            `json:"order,omitempty"`
 	Seed      uint64            `json:"seed"`
 	Protocol  recipe.Protocol   `json:"protocol"`
 	Tools     []recipe.Tool     `json:"tools"`
@@ -71,6 +98,15 @@ type plan struct {
 	PolicyURL string            `json:"policy_url,omitempty"`
 	Model     string            `json:"policy_model,omitempty"`
 	Script    string            `json:"policy_script,omitempty"`
+	Frozen    string            `json:"frozen,omitempty"` // digest of the record that answers live searches
+}
+
+// servers takes the policy's servers from the recipe when no flag says who plays.
+func (o *Options) servers(r *recipe.Recipe) {
+	if given(o.Policy, strings.Join(o.PolicyURLs, " "), o.Script) > 0 {
+		return
+	}
+	o.PolicyURLs, o.PolicyModel = r.Rollout.PolicyURLs, cmp.Or(o.PolicyModel, r.Rollout.PolicyModel)
 }
 
 // plan checks the options and puts together what the rows depend on.
@@ -82,6 +118,7 @@ func (o *Options) plan(r *recipe.Recipe) (plan, error) {
 	switch o.Mode {
 	case Train:
 		p.Sampling, p.Questions = r.Sampling.Train, r.Rollout.Questions
+		p.Filter, p.Order = r.Rollout.Filter, r.Rollout.Order
 	case Eval:
 		p.Sampling = r.Sampling.Eval
 	default:
@@ -95,20 +132,41 @@ func (o *Options) plan(r *recipe.Recipe) (plan, error) {
 		return usage("protocol search-r1 puts results into the policy's turn, where no image can stand: tools[].images must be 0")
 	case p.Sampling.N < 1 || o.Samples < 0 || o.Limit < 0 || o.Epoch < 0:
 		return usage("%d samples, limit %d, epoch %d: a number is too small", p.Sampling.N, o.Limit, o.Epoch)
-	case given(o.Policy, o.PolicyURL, o.Script) != 1:
-		return usage("give one of a policy folder (--policy), a server (--policy-url) and a script (--policy-script)")
+	case r.Protocol.Bridge != "" && o.Mode != Eval:
+		return usage("a bridge (protocol.bridge) gives no exact tokens to train on: --mode must be %s", Eval)
+	case o.Policy != "" && len(o.PolicyURLs) > 0 && o.Script == "": // the folder, served elsewhere
+	case given(o.Policy, strings.Join(o.PolicyURLs, " "), o.Script) != 1:
+		return usage("give one of a policy folder (--policy), servers (--policy-url, or rollout.policy_urls in the recipe) and a script (--policy-script)")
 	case o.Questions == "" || o.Out == "" || o.Run == "":
 		return usage("--questions, --out and --run are needed")
 	}
-	if o.PolicyURL != "" {
-		p.PolicyURL, p.Model = withoutUser(o.PolicyURL), o.PolicyModel
+	switch {
+	case len(o.PolicyURLs) == 0:
+	case o.Policy != "": // what is served is known, where it is served is of no matter
+		p.Model = ""
+	case len(o.PolicyURLs) == 1 && !strings.HasPrefix(o.PolicyURLs[0], "@"):
+		p.PolicyURL, p.Model = secret.WithoutUser(o.PolicyURLs[0]), o.PolicyModel
+	default: // which of them answers is of no matter: servers may come and go between two attempts
+		p.Model = o.PolicyModel
 	}
 	p.Script = o.Script
-	if r.Retrieval != (recipe.Retrieval{}) {
+	if o.Frozen != "" {
+		if o.Record != "" || o.Replay != "" {
+			return usage("--frozen excludes --record and --replay")
+		}
+		var err error
+		if o.frozen, p.Frozen, err = tape.Frozen(o.Frozen); err != nil {
+			return plan{}, err
+		}
+	}
+	if set, _ := json.Marshal(r.Retrieval); string(set) != unset { // limits and prices change no row
 		p.Retrieval = &r.Retrieval
 	}
 	return p, nil
 }
+
+// unset is what a recipe without retrieval hashes.
+var unset = func() string { b, _ := json.Marshal(recipe.Retrieval{}); return string(b) }()
 
 // given counts the strings that are not empty.
 func given(options ...string) (n int) {
@@ -120,18 +178,10 @@ func given(options ...string) (n int) {
 	return n
 }
 
-// withoutUser drops user name and password from a URL.
-func withoutUser(u string) string {
-	scheme, rest, ok := strings.Cut(u, "://")
-	if i := strings.LastIndex(rest, "@"); ok && i >= 0 && !strings.Contains(rest[:i], "/") {
-		return scheme + "://" + rest[i+1:]
-	}
-	return u
-}
-
 // hash names the recipe sections that the rows depend on, for Row.Recipe.
 func (p plan) hash() string {
 	p.Run, p.Epoch, p.Limit, p.PolicyURL, p.Model = "", 0, 0, "", ""
+	p.Filter, p.Order = recipe.Filter{}, "" // which questions, not how
 	p.Script = ""
 	text, _ := json.Marshal(p)
 	sum := sha256.Sum256(text)
@@ -144,13 +194,13 @@ func (o *Options) spec(p plan, r *recipe.Recipe) (job.Spec, error) {
 	for _, t := range r.Tools {
 		kind := tool.KindOf(t)
 		switch {
-		case kind == tool.TextSearch && r.Retrieval.TextURL == "":
+		case kind == tool.TextSearch && r.Retrieval.TextURL == "" && r.Retrieval.Web == "":
 			s.Inputs["text_index"] = o.TextIndex
-		case kind == tool.ImageByText && r.Retrieval.ImageURL == "":
+		case kind == tool.ImageByText && r.Retrieval.ImageURL == "" && r.Retrieval.Images == "":
 			s.Inputs["image_index"] = o.ImageIndex
-		case kind == tool.ImageByLens:
+		case kind == tool.ImageByLens && r.Retrieval.Lens == "":
 			s.Inputs["lens"] = o.Lens
-		case kind == tool.CropAndSearch:
+		case kind == tool.CropAndSearch && r.Retrieval.Crops == "":
 			s.Inputs["gallery"] = o.Gallery
 		case kind == tool.Visit:
 			for i, dir := range o.Pages {

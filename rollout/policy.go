@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -26,30 +27,37 @@ const (
 // for: the defaults of package retry, which tests shorten.
 var patience retry.Options
 
-// openPolicy connects to the policy's server; a policy that is a folder is served
-// on a free loopback port of this process, and talked to in the same way.
-func openPolicy(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options) (c *llm.Client, close func(), err error) {
-	url, close := o.PolicyURL, func() {}
-	if o.Policy != "" {
-		if url, close, err = servePolicy(r, o.Policy, max(1, rec.Rollout.Concurrency)); err != nil {
-			return nil, nil, err
-		}
-	}
-	if o.Script != "" {
-		if url, close, err = scripted.Local(o.Script, o.Questions); err != nil {
-			return nil, nil, err
-		}
-	}
-	c, err = llm.New(llm.Options{
-		Name: "policy server", URL: url, Model: o.PolicyModel, Key: secret.FromEnv(KeyName), KeyName: KeyName,
-		Timeout: time.Duration(rec.Rollout.TimeoutSec) * time.Second, Conns: max(1, rec.Rollout.Concurrency), Log: r.Log, Retry: patience,
-	})
-	if err == nil {
-		err = c.Probe(ctx)
+// openPolicy connects to the policy's servers; a policy that is a folder is served
+// on a free loopback port of this process, and talked to in the same way. A replay
+// needs no server.
+func openPolicy(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options) (p *llm.Pool, close func(), err error) {
+	urls, listed, err := llm.Addresses(o.PolicyURLs)
+	stop := func() {}
+	var url string
+	switch {
+	case err != nil:
+	case len(urls) > 0:
+	case o.tape.Replays():
+		url = "http://replayed"
+	case o.Policy != "":
+		url, stop, err = servePolicy(r, o.Policy, max(1, rec.Rollout.Concurrency))
+	case o.Script != "":
+		url, stop, err = scripted.Local(o.Script, o.Questions)
 	}
 	if err != nil {
-		close()
+		return nil, nil, err
+	}
+	if url != "" {
+		urls = []string{url}
+	}
+	p, err = llm.Open(ctx, llm.Options{
+		Name: "policy server", Model: o.PolicyModel, Key: secret.FromEnv(KeyName), KeyName: KeyName,
+		Timeout: time.Duration(rec.Rollout.TimeoutSec) * time.Second, Conns: max(1, rec.Rollout.Concurrency), Log: r.Log, Tape: o.tape,
+		API: cmp.Or(o.PolicyAPI, llm.APIAuto), Tokenizer: o.Tokenizer,
+	}, llm.PoolOptions{URLs: urls, PerServer: rec.Rollout.PerServer, Retry: patience, Moves: listed || o.Policy != "" && len(o.PolicyURLs) > 0})
+	if err != nil {
+		stop()
 		return nil, nil, fail.Wrap(fail.Service, "open policy", "", err)
 	}
-	return c, close, nil
+	return p, func() { p.Close(); stop() }, nil
 }

@@ -5,6 +5,8 @@ import (
 
 	"searchloop/corpus"
 	"searchloop/internal/job"
+	"searchloop/internal/manifest"
+	"searchloop/internal/tape"
 	"searchloop/rollout/protocol"
 )
 
@@ -15,6 +17,10 @@ import (
 func Run(ctx context.Context, r *job.Run, o Options) error {
 	rec, err := r.Recipe()
 	if err != nil {
+		return err
+	}
+	o.servers(rec)
+	if rec, err = o.openPython(ctx, r, rec); err != nil {
 		return err
 	}
 	p, err := o.plan(rec)
@@ -30,11 +36,13 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 		return err
 	}
 	d, err := r.Dataset(spec)
-	if err != nil || d.Complete() {
+	switch {
+	case err != nil:
 		return err
-	}
-	if d.DryRun() {
+	case d.DryRun() && !d.Complete():
 		return estimate(r, rec, o, p)
+	case d.Complete():
+		return bound(d.Manifest(), o.Out)
 	}
 	all, err := readQuestions(o.Questions)
 	if err != nil {
@@ -48,9 +56,20 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	if o.Limit > 0 && (n == 0 || o.Limit < n) {
 		n = o.Limit
 	}
-	qs := Draw(all, rec.Seed, epoch, n)
+	qs, err := choose(o.Questions, all, p, epoch, n)
+	if err != nil {
+		return err
+	}
 
-	box, store, closeTools, err := openTools(ctx, r, rec, o, qs)
+	if o.tape, err = tape.Open(o.Record, o.Replay); err != nil {
+		return err
+	}
+	web, err := openWeb(ctx, r, rec, o)
+	if err != nil {
+		return err
+	}
+	defer web.close()
+	box, store, closeTools, err := openTools(ctx, r, rec, o, web, qs)
 	if err != nil {
 		return err
 	}
@@ -61,25 +80,29 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	}
 	defer closePolicy()
 
-	w := &work{r: r, o: o, plan: p, store: store, hash: p.hash(),
-		agent: &agent{recipe: rec, protocol: talks, sampling: p.Sampling, epoch: o.Epoch, strict: o.Mode == Train, policy: policy, tools: box, images: store}}
-	for _, s := range d.Todo() {
-		sh, err := d.Begin(s)
-		if err != nil {
-			return err
-		}
-		if sh == nil {
-			continue
-		}
-		if err := w.shard(ctx, sh, qs); err != nil {
-			return err
-		}
+	over, err := openBridge(rec, o.Questions, qs)
+	if err != nil {
+		return err
+	}
+	defer roomy()()
+	w := &work{r: r, o: o, plan: p, store: store, web: web, hash: p.hash(),
+		agent: &agent{recipe: rec, protocol: talks, sampling: p.Sampling, epoch: o.Epoch, strict: o.Mode == Train, policy: policy, tools: box, images: store, bridge: over}}
+	if err := d.Each(func(sh *job.Shard) error { return w.shard(ctx, sh, qs) }); err != nil {
+		return err
 	}
 	if err := d.Seal(w.meta()); err != nil {
 		return err
 	}
 	r.Result(w.sum)
-	return w.sum.verdict(r.Log, o.Out)
+	w.sum.warn(r.Log)
+	m, err := manifest.Open(o.Out)
+	if err != nil {
+		return nil // other shards are missing: whoever makes the last one looks at the bound
+	}
+	if err := w.sum.show(r, &o, d.Digest(), m); err != nil {
+		return err
+	}
+	return bound(m, o.Out)
 }
 
 // work is the making of the dataset's shards.
@@ -88,6 +111,7 @@ type work struct {
 	o     Options
 	plan  plan
 	store *corpus.ImageStore
+	web   *web // nil without live search
 	agent *agent
 	hash  string
 	sum   Summary

@@ -6,14 +6,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,6 +73,7 @@ type bench struct {
 	recipe string
 	server *scripted.Server
 	qs     []corpus.Question
+	hold   func() // liveBench: called before a policy answers
 }
 
 const benchRecipe = `
@@ -149,7 +156,7 @@ func newBench(t *testing.T, n int, opt scripted.Options) *bench {
 		b.server.Close(ctx)
 	})
 	b.opt = Options{Questions: filepath.Join(b.dir, "questions"), Lens: filepath.Join(b.dir, "lens"), Images: []string{filepath.Join(b.dir, "images")},
-		PolicyURL: url, Out: filepath.Join(b.dir, "out"), Run: "test", Epoch: 1, Mode: Train}
+		PolicyURLs: []string{url}, Out: filepath.Join(b.dir, "out"), Run: "test", Epoch: 1, Mode: Train}
 	return b
 }
 
@@ -222,6 +229,44 @@ func TestRun(t *testing.T) {
 	}
 	if again := b.rows(t, b.opt.Out); again[0].Epoch != 2 || again[0].Seed == rows[0].Seed {
 		t.Error("the second epoch is the first one")
+	}
+}
+
+// Several servers give what one gives, also when one of them goes away in the middle.
+func TestSeveralServersAreOne(t *testing.T) {
+	b := newBench(t, 8, scripted.Options{})
+	if _, err := b.run(t, func(_ *job.Run, o *Options) { o.Out += "-one" }); err != nil {
+		t.Fatal(err)
+	}
+	var others []*scripted.Server
+	urls := b.opt.PolicyURLs
+	for range 2 {
+		s := scripted.New(scripted.Options{Script: researcher, Questions: b.qs, Tokens: true, Faults: []scripted.Fault{{Kind: "503", From: 4 + len(others), Num: 4}}})
+		url, err := s.Start("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close(t.Context())
+		others, urls = append(others, s), append(urls, url)
+	}
+	if _, err := b.run(t, func(r *job.Run, o *Options) {
+		o.PolicyURLs, r.Set = urls, []string{"rollout.per_server=2"}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range others {
+		if s.Requests() < 3 {
+			t.Errorf("server %d got %d requests", i, s.Requests())
+		}
+	}
+	one, several := b.rows(t, b.opt.Out+"-one"), b.rows(t, b.opt.Out)
+	if fmt.Sprint(one) != fmt.Sprint(several) {
+		t.Error("the rows depend on who answered")
+	}
+	// Servers may come and go between two attempts: the dataset is the same.
+	before := b.server.Requests()
+	if _, err := b.run(t, func(_ *job.Run, o *Options) { o.PolicyURLs = urls[1:] }); err != nil || b.server.Requests() != before {
+		t.Error(err)
 	}
 }
 
@@ -338,6 +383,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// process runs the job in a process of its own, which victim holds meanwhile.
+func (b *bench) process(t *testing.T, victim *atomic.Pointer[os.Process]) error {
+	t.Helper()
+	o, err := json.Marshal(b.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "ROLLOUT_TEST_JOB="+string(o), "ROLLOUT_TEST_RECIPE="+b.recipe)
+	cmd.Stderr = testWriter{t}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	victim.Store(cmd.Process)
+	return cmd.Wait()
+}
+
 func TestKill(t *testing.T) {
 	var requests, killAt atomic.Int32
 	var victim atomic.Pointer[os.Process]
@@ -348,20 +410,7 @@ func TestKill(t *testing.T) {
 			}
 		}
 	}})
-	o, err := json.Marshal(b.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	attempt := func() error {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "ROLLOUT_TEST_JOB="+string(o), "ROLLOUT_TEST_RECIPE="+b.recipe)
-		cmd.Stderr = testWriter{t}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		victim.Store(cmd.Process)
-		return cmd.Wait()
-	}
+	attempt := func() error { return b.process(t, &victim) }
 	kills := 0
 	for at := int32(5); ; at += 9 {
 		requests.Store(0)
@@ -385,6 +434,64 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// Killed again and again at random, a run ends with the rows of a quiet one: none
+// lost, none twice, and nothing repeated but what was in flight. The long form is
+// make test-kill: twenty kills during a thousand trajectories.
+func TestKilledAtRandom(t *testing.T) {
+	questions, kills := 15, 3
+	if os.Getenv("SEARCHLOOP_LONG") != "" {
+		questions, kills = 500, 20
+	}
+	const most, width = 3, 4 // turns of a trajectory, and trajectories at once
+	var requests, killAt atomic.Int64
+	var victim atomic.Pointer[os.Process]
+	b := newBench(t, questions, scripted.Options{Seen: func(scripted.Conversation) {
+		if requests.Add(1) == killAt.Load() {
+			if p := victim.Load(); p != nil {
+				p.Kill()
+			}
+		}
+	}})
+	if _, err := b.run(t, func(_ *job.Run, o *Options) { o.Out += "-quiet" }); err != nil {
+		t.Fatal(err)
+	}
+	quiet := requests.Swap(0)
+	random := rand.New(rand.NewPCG(7, 1))
+	killed := 0
+	for {
+		killAt.Store(0)
+		if killed < kills {
+			killAt.Store(requests.Load() + 1 + random.Int64N(2*quiet/int64(kills+1)))
+		}
+		if b.process(t, &victim) == nil {
+			break
+		}
+		if killed++; killed > kills {
+			t.Fatal("it ended badly without being killed")
+		}
+	}
+	victim.Store(nil)
+	if killed < kills/2 {
+		t.Errorf("killed %d times", killed)
+	}
+	if extra := requests.Load() - quiet; extra < 0 || extra > int64(killed*width*most) {
+		t.Errorf("%d requests, %d in a quiet run: more was repeated than was in flight at %d kills", requests.Load(), quiet, killed)
+	}
+	if !bytes.Equal(rowBytes(t, b.opt.Out), rowBytes(t, b.opt.Out+"-quiet")) {
+		t.Error("the rows differ from those of a quiet run")
+	}
+	seen := map[string]bool{}
+	for _, row := range b.rows(t, b.opt.Out) {
+		if seen[row.ID] {
+			t.Errorf("%s is there twice", row.ID)
+		}
+		seen[row.ID] = true
+	}
+	if len(seen) != 2*questions {
+		t.Errorf("%d rows of %d", len(seen), 2*questions)
+	}
+}
+
 type testWriter struct{ t *testing.T }
 
 func (w testWriter) Write(p []byte) (int, error) {
@@ -392,7 +499,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestFailedRowsAreRetriedOnRequest(t *testing.T) {
+func TestG40FailedRowsAreRetriedOnRequest(t *testing.T) {
 	var sick atomic.Bool
 	sick.Store(true)
 	b := newBench(t, 6, scripted.Options{Script: scripted.Func(func(c scripted.Conversation) (string, error) {
@@ -455,18 +562,23 @@ func TestEverythingFails(t *testing.T) {
 	if rows := b.rows(t, b.opt.Out); len(rows) != 4 {
 		t.Errorf("%d rows", len(rows))
 	}
+	// It is still so when there is nothing to do.
+	before := b.server.Requests()
+	if _, again := b.run(t, nil); fail.ExitCode(again) != 3 || again.Error() != err.Error() || b.server.Requests() != before {
+		t.Error(again)
+	}
 }
 
 func TestUsage(t *testing.T) {
 	b := newBench(t, 2, scripted.Options{})
 	for name, change := range map[string]func(*job.Run, *Options){
 		"mode":          func(_ *job.Run, o *Options) { o.Mode = "play" },
-		"two policies":  func(_ *job.Run, o *Options) { o.Policy = b.dir },
-		"no policy":     func(_ *job.Run, o *Options) { o.PolicyURL = "" },
+		"two policies":  func(_ *job.Run, o *Options) { o.Script = "teacher" },
+		"no policy":     func(_ *job.Run, o *Options) { o.PolicyURLs = nil },
 		"no run":        func(_ *job.Run, o *Options) { o.Run = "" },
 		"no lens":       func(_ *job.Run, o *Options) { o.Lens = "" },
 		"no index":      func(r *job.Run, _ *Options) { r.Set = []string{"retrieval.text_url="} },
-		"strange tool":  func(r *job.Run, _ *Options) { r.Set = []string{"tools=[{name: python}]"} },
+		"strange tool":  func(r *job.Run, _ *Options) { r.Set = []string{"tools=[{name: telescope}]"} },
 		"strange model": func(_ *job.Run, o *Options) { o.PolicyModel = "gpt" },
 	} {
 		want := fail.Usage
@@ -482,5 +594,102 @@ func TestUsage(t *testing.T) {
 	}
 	if n := b.server.Requests(); n != 0 {
 		t.Errorf("%d requests", n)
+	}
+}
+
+// F21: a trajectory during which the process dies each time is left out by the third
+// run, with its reason in the row; all others are those of a quiet run.
+func TestF21DeadlyTrajectory(t *testing.T) {
+	var victim atomic.Pointer[os.Process]
+	deadly := ""
+	b := newBench(t, 8, scripted.Options{Seen: func(c scripted.Conversation) {
+		if p := victim.Load(); p != nil && c.Question != nil && c.Question.ID == deadly {
+			p.Signal(syscall.SIGABRT) // as abort() in C code
+			for range 10_000 {        // it gets no answer before it is dead
+				if p.Signal(syscall.Signal(0)) != nil {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}})
+	if _, err := b.run(t, func(_ *job.Run, o *Options) { o.Out += "-quiet" }); err != nil {
+		t.Fatal(err)
+	}
+	quiet := b.rows(t, b.opt.Out+"-quiet")
+	deadly = quiet[len(quiet)/2].Question
+	runs := 1
+	for ; b.process(t, &victim) != nil; runs++ {
+		if runs > 8 {
+			t.Fatal("it does not come to an end")
+		}
+	}
+	left := 0
+	for i, row := range b.rows(t, b.opt.Out) {
+		if row.Question != deadly {
+			if !reflect.DeepEqual(row, quiet[i]) {
+				t.Errorf("%s differs from that of a quiet run", row.ID)
+			}
+			continue
+		}
+		if left++; row.Status != trajectory.Failed || row.Why != killsItsProcess || row.HasAnswer || len(row.TokenIDs) > 0 {
+			t.Errorf("%+v", row)
+		}
+	}
+	if left != 2 || runs > 5 { // each of the two dies once beside others, once alone
+		t.Errorf("%d trajectories left out in %d runs", left, runs)
+	}
+}
+
+// F16: a policy that is gone for longer than anybody waits ends the job with 69. What had
+// ended is kept; when the policy is back, the rest is played, and nothing twice.
+func TestF16PolicyIsGoneForGood(t *testing.T) {
+	b := newBench(t, 8, scripted.Options{})
+	to, err := url.Parse(b.opt.PolicyURLs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked, most atomic.Int64
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/completions") && asked.Add(1) > most.Load() || most.Load() == 0 {
+			panic(http.ErrAbortHandler) // as a server does that dies
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer door.Close()
+	b.opt.PolicyURLs = []string{door.URL}
+	most.Store(1 << 40)
+	if _, err := b.run(t, func(_ *job.Run, o *Options) { o.Out += "-quiet" }); err != nil {
+		t.Fatal(err)
+	}
+	quiet := asked.Swap(0)
+	most.Store(quiet / 2)
+	// With waits as short as quick's, one trajectory could use up its tries before the
+	// others have asked at all, and fail by itself: no outage.
+	patience.Base, patience.Cap = 30*time.Millisecond, 60*time.Millisecond
+	defer func() { patience = quick }()
+	began := time.Now()
+	_, err = b.run(t, nil)
+	if fail.ExitCode(err) != 69 || fail.KindOf(err) != fail.Service {
+		t.Fatalf("ended with %v", err)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("waited %v", took)
+	}
+	if _, err := manifest.Open(b.opt.Out); err == nil {
+		t.Fatal("there is a manifest")
+	}
+	asked.Store(0)
+	most.Store(1 << 40)
+	if _, err := b.run(t, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n < quiet/2 || n > quiet/2+4*3 { // at most four were in flight, of three turns
+		t.Errorf("%d requests after the outage, %d in a quiet run", n, quiet)
+	}
+	if !bytes.Equal(rowBytes(t, b.opt.Out), rowBytes(t, b.opt.Out+"-quiet")) {
+		t.Error("the rows differ from those of a quiet run")
 	}
 }

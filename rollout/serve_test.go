@@ -102,7 +102,7 @@ func TestEmbeddedRunsAreEqual(t *testing.T) {
 	run := func(concurrency int) []byte {
 		out := filepath.Join(b.dir, fmt.Sprint("out", concurrency))
 		if _, err := b.run(t, func(r *job.Run, o *Options) {
-			o.PolicyURL, o.Policy, o.Out = "", filepath.Join(b.dir, "policy"), out
+			o.PolicyURLs, o.Policy, o.Out = nil, filepath.Join(b.dir, "policy"), out
 			r.Set = []string{fmt.Sprint("rollout.concurrency=", concurrency), "protocol.turn_tokens=24"}
 		}); err != nil {
 			t.Fatal(err)

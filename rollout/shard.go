@@ -3,13 +3,13 @@ package rollout
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"searchloop/corpus"
+	"searchloop/internal/budget"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/journal"
@@ -28,7 +28,6 @@ type record struct {
 // shard makes one shard: plays what is not in the journal, then writes all rows in
 // the order of their ids.
 func (w *work) shard(ctx context.Context, sh *job.Shard, qs []corpus.Question) error {
-	defer sh.Discard()
 	j, err := sh.Journal()
 	if err != nil {
 		return err
@@ -37,30 +36,47 @@ func (w *work) shard(ctx context.Context, sh *job.Shard, qs []corpus.Question) e
 		return err
 	}
 	rows := w.rows(sh.Shard, qs)
-	var todo []todo
-	for _, t := range rows {
-		done, err := w.finished(j, t.row.ID)
+	var list []*todo
+	for i := range rows {
+		done, err := w.finished(j, rows[i].row.ID)
 		if err != nil {
 			return err
 		}
-		if !done {
-			todo = append(todo, t)
+		if rows[i].done = done; !done {
+			list = append(list, &rows[i])
 		}
 	}
-	reused := len(rows) - len(todo)
-	if err := w.play(ctx, j, todo, reused); err != nil {
+	reused := len(rows) - len(list)
+	if w.agent.budget, err = w.limits(j, rows); err != nil {
+		return err
+	}
+	if err := w.web.charge(sh); err != nil {
+		return err
+	}
+	s, err := w.sheet(sh, j, rows)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	samples, err := sh.Samples(ctx, w.agent.recipe.Rollout.Concurrency)
+	if err != nil {
+		return err
+	}
+	if err := w.play(samples, j, s, list, reused); err != nil {
 		return err
 	}
 	if err := w.store.Sync(); err != nil {
 		return err
 	}
-	return w.write(sh, j, rows, int64(reused))
+	return s.commit(int64(reused))
 }
 
 // todo is a trajectory to be played.
 type todo struct {
-	q   *corpus.Question
-	row trajectory.Row
+	q    *corpus.Question
+	row  trajectory.Row
+	done bool // its end is in the journal
+	at   int  // place in the order of ids
 }
 
 // rows lists the shard's trajectories by id, with all that is known before they
@@ -73,7 +89,7 @@ func (w *work) rows(s shard.Spec, qs []corpus.Question) []todo {
 			continue
 		}
 		for k := range w.plan.Sampling.N {
-			out = append(out, todo{q, trajectory.Row{
+			out = append(out, todo{q: q, row: trajectory.Row{
 				ID: fmt.Sprintf("%s#%d", q.ID, k), Run: w.o.Run, Epoch: int32(w.o.Epoch), Question: q.ID, Sample: int32(k), Group: q.ID,
 				DataSource: q.DataSource, Category: q.Category, Text: q.Text, Answers: q.Answers,
 				Temperature: w.plan.Sampling.Temperature, TopP: w.plan.Sampling.TopP, TopK: int32(w.plan.Sampling.TopK),
@@ -82,6 +98,9 @@ func (w *work) rows(s shard.Spec, qs []corpus.Question) []todo {
 		}
 	}
 	slices.SortFunc(out, func(a, b todo) int { return strings.Compare(a.row.ID, b.row.ID) })
+	for i := range out {
+		out[i].at = i
+	}
 	return out
 }
 
@@ -99,11 +118,31 @@ func (w *work) keep(sh *job.Shard, j *journal.Journal) error {
 		if _, ok := j.Get(row.ID); ok || row.Status == trajectory.Failed {
 			continue
 		}
-		if err := enter(j, record{Row: row, Time: timing{ID: row.ID}}); err != nil {
+		if err := enter(j, &record{Row: row, Time: timing{ID: row.ID}}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// limits is the budget of a shard, of which finished rows have had their part.
+func (w *work) limits(j *journal.Journal, rows []todo) (*budget.Budget, error) {
+	if w.o.Limits == (budget.Limits{}) {
+		return nil, nil
+	}
+	var used manifest.Usage
+	for i := range rows {
+		payload, ok := j.Get(rows[i].row.ID)
+		if !ok {
+			continue
+		}
+		var rec record
+		if err := json.Unmarshal(payload, &rec); err != nil {
+			return nil, fail.New(fail.BadInput, "read journal", j.Path(), "trajectory %s: %w", rows[i].row.ID, err)
+		}
+		used = used.Add(usage(&rec.Row, rec.Time))
+	}
+	return budget.New(w.o.Limits, used), nil
 }
 
 // finished says whether the journal has a trajectory's end. A failure counts as
@@ -120,7 +159,7 @@ func (w *work) finished(j *journal.Journal, id string) (bool, error) {
 	return rec.Row.Status != trajectory.Failed, nil
 }
 
-func enter(j *journal.Journal, rec record) error {
+func enter(j *journal.Journal, rec *record) error {
 	payload, err := json.Marshal(rec)
 	if err != nil {
 		return fail.Wrap(fail.Bug, "journal trajectory", rec.Row.ID, err)
@@ -128,71 +167,50 @@ func enter(j *journal.Journal, rec record) error {
 	return j.Append(rec.Row.ID, payload)
 }
 
-// play runs trajectories side by side, one goroutine each, and journals each as
-// it ends. When the job is asked to stop, no new one begins and those in flight
+// killsItsProcess is why a trajectory failed that was never played to an end.
+const killsItsProcess = "it killed its process twice"
+
+// play runs trajectories side by side, one goroutine each, journals each as it
+// ends and hands it to the sheet. When the job is asked to stop, no new one begins and those in flight
 // may end within the grace time.
-func (w *work) play(ctx context.Context, j *journal.Journal, list []todo, reused int) error {
+func (w *work) play(samples *job.Samples, j *journal.Journal, s *sheet, list []*todo, reused int) error {
 	progress := w.r.Progress("trajectories", int64(len(list)+reused))
 	defer progress.Done()
 	progress.Skip(int64(reused))
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	slots := make(chan struct{}, max(1, w.agent.recipe.Rollout.Concurrency))
-	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var first error
 	var tokens int64
-	stop := func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		// Of a failure and of the cancellations it causes, the failure is told.
-		if first == nil || fail.KindOf(first) == fail.Interrupted && fail.KindOf(err) != fail.Interrupted {
-			first = err
-		}
-		cancel(err)
-	}
-	for i := range list {
-		if w.r.Stopped() || ctx.Err() != nil {
+	for _, t := range list {
+		if !samples.Named(t.row.ID, func(ctx context.Context, deadly bool) error {
+			rec := &record{Row: t.row, Time: timing{ID: t.row.ID}}
+			if deadly {
+				rec.Row.Status, rec.Row.Why, rec.Row.LogprobMode = trajectory.Failed, killsItsProcess, trajectory.LogprobNone
+			} else if tm, err := w.agent.play(ctx, t.q, &rec.Row); err != nil {
+				return err
+			} else {
+				rec.Time = tm
+			}
+			if err := enter(j, rec); err != nil {
+				return err
+			}
+			mu.Lock()
+			for _, turn := range rec.Row.Turns {
+				tokens += int64(turn.Tokens)
+			}
+			progress.Note("tokens", tokens)
+			mu.Unlock()
+			if rec.Row.Status == trajectory.Failed {
+				progress.Add(0, 1)
+			} else {
+				progress.Add(1, 0)
+			}
+			t.row = trajectory.Row{ID: t.row.ID} // it is in the journal now
+			s.ended(t.at, rec)
+			return nil
+		}) {
 			break
 		}
-		select {
-		case <-w.r.Stopping():
-		case <-ctx.Done():
-		case slots <- struct{}{}:
-			t := &list[i]
-			wg.Go(func() {
-				defer func() { <-slots }()
-				tm, err := w.agent.play(ctx, t.q, &t.row)
-				if err == nil {
-					err = enter(j, record{t.row, tm})
-				}
-				if err != nil {
-					stop(err)
-					return
-				}
-				mu.Lock()
-				for _, turn := range t.row.Turns {
-					tokens += int64(turn.Tokens)
-				}
-				progress.Note("tokens", tokens)
-				mu.Unlock()
-				if t.row.Status == trajectory.Failed {
-					progress.Add(0, 1)
-				} else {
-					progress.Add(1, 0)
-				}
-				t.row = trajectory.Row{ID: t.row.ID} // it is in the journal now
-			})
-		}
 	}
-	wg.Wait()
-	if first != nil {
-		return first
-	}
-	if err := ctx.Err(); err != nil {
-		return fail.Wrap(fail.Interrupted, "roll out", "", context.Cause(ctx))
-	}
-	return w.r.Interrupted()
+	return samples.Wait("roll out")
 }
 
 // usage counts what the policy server was asked for.
@@ -205,54 +223,6 @@ func usage(row *trajectory.Row, tm timing) manifest.Usage {
 	}
 	u.PromptTokens = tm.Prompt
 	u.Retries = u.Requests - int64(tm.Turns)
+	u.Cost = tm.Cost
 	return u
-}
-
-// write puts the journal's rows into the part and their timings beside it.
-func (w *work) write(sh *job.Shard, j *journal.Journal, rows []todo, reused int64) error {
-	part, err := sh.Part()
-	if err != nil {
-		return err
-	}
-	extra, err := sh.Extra(sh.Shard.Name("timings", "jsonl"))
-	if err != nil {
-		return err
-	}
-	times := json.NewEncoder(extra)
-	out := table.NewWriter[trajectory.Row](part)
-	c := manifest.Counts{In: int64(len(rows)), Reused: reused}
-	policy, used := "", manifest.Usage{}
-	for _, t := range rows {
-		payload, ok := j.Get(t.row.ID)
-		var rec record
-		err := json.Unmarshal(payload, &rec)
-		if !ok || err != nil {
-			return fail.New(fail.BadInput, "read journal", j.Path(), "trajectory %s is missing or damaged", t.row.ID)
-		}
-		if err := rec.Row.Check(); err != nil {
-			return &fail.Error{Kind: fail.Bug, Op: "check row", Sample: t.row.ID, Err: err}
-		}
-		if p := rec.Row.Policy; p != "" {
-			if policy != "" && p != policy {
-				return fail.WithHint(fail.New(fail.BadInput, "roll out", w.o.Out, "two policies answered: %.16s and %.16s", policy, p),
-					"the server was given other weights during the run; use --fresh")
-			}
-			policy = p
-		}
-		if rec.Row.Status == trajectory.Failed {
-			c.Failed++
-		} else {
-			c.OK++
-		}
-		w.sum.add(&rec.Row)
-		used = used.Add(usage(&rec.Row, rec.Time))
-		if err := errors.Join(out.Write(rec.Row), times.Encode(rec.Time)); err != nil {
-			return fail.Wrap(fail.Disk, "write rollouts", w.o.Out, err)
-		}
-	}
-	if err := out.Close(); err != nil {
-		return fail.Wrap(fail.Disk, "write rollouts", w.o.Out, err)
-	}
-	sh.Use(used)
-	return sh.Commit(out.Rows(), c)
 }

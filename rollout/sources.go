@@ -9,6 +9,7 @@ import (
 
 	"searchloop/corpus"
 	"searchloop/indexer"
+	"searchloop/indexer/encoder/served"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/llm"
@@ -16,6 +17,7 @@ import (
 	"searchloop/internal/recipe"
 	"searchloop/internal/secret"
 	"searchloop/internal/table"
+	"searchloop/rollout/live"
 	"searchloop/rollout/tool"
 )
 
@@ -53,12 +55,12 @@ func readQuestions(dir string) ([]corpus.Question, error) {
 }
 
 // readLens reads the lens entries of the given questions.
-func readLens(dir string, qs []corpus.Question) (map[string]corpus.LensEntry, error) {
+func readLens(dir string, qs []corpus.Question) (tool.Entries, error) {
 	want := map[string]bool{}
 	for _, q := range qs {
 		want[q.ID] = true
 	}
-	out := map[string]corpus.LensEntry{}
+	out := tool.Entries{}
 	for e, err := range rows[corpus.LensEntry](dir, "lens", corpus.LensVersion) {
 		if err != nil {
 			return nil, err
@@ -71,28 +73,40 @@ func readLens(dir string, qs []corpus.Question) (map[string]corpus.LensEntry, er
 }
 
 // openGallery reads the images that crops are compared with; they lie beside the
-// passages or in the run's stores.
-func openGallery(r *job.Run, dir string, store *corpus.ImageStore) (tool.LookAlike, error) {
+// passages, in a store that it gives too, or in the run's stores.
+func openGallery(r *job.Run, dir string, store *corpus.ImageStore) (_ tool.LookAlike, beside *corpus.ImageStore, err error) {
 	stores := []*corpus.ImageStore{store}
 	if in := filepath.Join(dir, "images"); exists(in) {
-		s, err := corpus.OpenStore(in)
-		if err != nil {
-			return nil, err
+		if beside, err = corpus.OpenStore(in); err != nil {
+			return nil, nil, err
 		}
-		stores = append(stores, s)
+		stores = append(stores, beside)
 	}
 	g, left, err := tool.OpenGallery(dir, stores...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if left > 0 {
 		r.Log.Warn("images of the gallery that cannot be read are left out", "images", left)
 	}
-	return g, nil
+	return g, beside, nil
 }
 
-// openTools opens what the recipe's tools search. close ends the indices.
-func openTools(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options, qs []corpus.Question) (box *tool.Box, store *corpus.ImageStore, close func() error, err error) {
+// openTools opens what the recipe's tools search, w for those that search the web.
+// close ends the indices.
+func openTools(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options, w *web, qs []corpus.Question) (box *tool.Box, store *corpus.ImageStore, close func() error, err error) {
+	src, close, err := openSources(ctx, r, rec, o, w, qs)
+	if err != nil {
+		return nil, nil, close, err
+	}
+	if box, err = tool.New(rec.Tools, src); err != nil {
+		return nil, nil, close, errors.Join(err, close())
+	}
+	return box, src.Store, close, nil
+}
+
+// openSources opens what the tools search.
+func openSources(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options, w *web, qs []corpus.Question) (src tool.Sources, close func() error, err error) {
 	var closers []func() error
 	close = func() error {
 		var errs []error
@@ -112,18 +126,24 @@ func openTools(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options, q
 			dirs = append(dirs, in)
 		}
 	}
-	if store, err = corpus.OpenStore(dirs...); err != nil {
-		return nil, nil, close, err
+	store, err := corpus.OpenStore(dirs...)
+	if err != nil {
+		return src, close, err
 	}
-	src := tool.Sources{Store: store}
+	src.Store = store
 	index := func(name, url, dir string) (tool.Searcher, error) {
 		switch {
 		case url != "":
-			return tool.NewRemote(name, url, patience, r.Log)
+			s, err := tool.NewRemote(name, url, patience, r.Log)
+			return tool.Taped{Searcher: s, Name: name, Tape: o.tape}, err
 		case dir == "":
 			return nil, nil
 		}
-		x, err := indexer.Open(dir)
+		where := []indexer.Option{indexer.WithServer(served.Options{Parallel: max(1, rec.Rollout.Concurrency), Retry: patience, Log: r.Log, Tape: o.tape})}
+		if o.Encoder != "" {
+			where = append(where, indexer.WithEncoder(o.Encoder))
+		}
+		x, err := indexer.Open(ctx, dir, where...)
 		if err != nil {
 			return nil, err
 		}
@@ -134,44 +154,67 @@ func openTools(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options, q
 		return tool.Local{Index: x}, nil
 	}
 	ask := func(name, url, model, key string) (tool.Chatter, error) {
-		c, err := llm.New(llm.Options{Name: name, URL: url, Model: model, Key: secret.FromEnv(key), KeyName: key, Conns: max(1, rec.Rollout.Concurrency), Log: r.Log, Retry: patience})
+		c, err := llm.New(llm.Options{Name: name, URL: url, Model: model, Key: secret.FromEnv(key), KeyName: key, Conns: max(1, rec.Rollout.Concurrency), Log: r.Log, Retry: patience, Tape: o.tape})
 		if err == nil {
 			err = c.Probe(ctx)
 		}
 		return c, err
 	}
+	if rec.Retrieval.ReaderURL != "" && (rec.Retrieval.Read || rec.Retrieval.ReadCrops || uses(rec, tool.Visit)) {
+		if src.Reader, err = ask("reader", rec.Retrieval.ReaderURL, rec.Retrieval.ReaderModel, ReaderKeyName); err != nil {
+			return src, close, err
+		}
+	}
 	for _, t := range rec.Tools {
-		switch tool.KindOf(t) {
-		case tool.TextSearch:
+		switch kind := tool.KindOf(t); {
+		case kind == tool.TextSearch && rec.Retrieval.Web != "":
+			src.Text = w.search(rec, t, src.Reader)
+		case kind == tool.TextSearch:
 			src.Text, err = index("text search", rec.Retrieval.TextURL, o.TextIndex)
-		case tool.ImageByText:
+		case kind == tool.ImageByText && rec.Retrieval.Images != "":
+			src.Image = w.images(rec, t)
+		case kind == tool.ImageByText:
 			src.Image, err = index("image search", rec.Retrieval.ImageURL, o.ImageIndex)
-		case tool.ImageByLens:
+		case kind == tool.ImageByLens && rec.Retrieval.Lens != "":
+			src.Lens, err = w.lens(rec, t, o.Published, qs)
+		case kind == tool.ImageByLens:
 			if o.Lens != "" {
 				src.Lens, err = readLens(o.Lens, qs)
 			}
-		case tool.CropAndSearch:
+		case kind == tool.CropAndSearch && rec.Retrieval.Crops != "":
+			src.Crops = w.crops(rec, t, src.Reader)
+		case kind == tool.CropAndSearch:
 			if o.Gallery != "" {
-				src.Crops, err = openGallery(r, o.Gallery, store)
-			}
-		case tool.Visit:
-			if len(o.Pages) > 0 {
-				if src.Pages, err = tool.OpenPages(filepath.Join(o.Out, ".work"), o.Pages...); err == nil {
-					closers = append(closers, src.Pages.Close)
+				var beside *corpus.ImageStore
+				if src.Crops, beside, err = openGallery(r, o.Gallery, store); beside != nil {
+					src.From = append(src.From, beside)
 				}
 			}
-			if url := rec.Retrieval.ReaderURL; url != "" && err == nil {
-				src.Reader, err = ask("reader", url, rec.Retrieval.ReaderModel, ReaderKeyName)
+		case kind == tool.Visit:
+			var all live.Chain
+			if len(o.Pages) > 0 {
+				var stored *tool.PageStore
+				if stored, err = tool.OpenPages(filepath.Join(o.Out, ".work"), o.Pages...); err == nil {
+					closers = append(closers, stored.Close)
+					all = append(all, stored)
+				}
 			}
-		case tool.ModelSearch:
+			if rec.Retrieval.Pages != "" {
+				all = append(all, w.pages(rec))
+			}
+			if len(all) > 0 {
+				src.Pages = all
+			}
+		case kind == tool.Python:
+			src.Python = o.python
+		case kind == tool.ModelSearch:
 			if url := rec.Retrieval.ModelURL; url != "" {
 				src.Model, err = ask("model search", url, t.Model, ModelKeyName)
 			}
 		}
 		if err != nil {
-			return nil, nil, close, fmt.Errorf("tool %s: %w", t.Name, err)
+			return src, close, fmt.Errorf("tool %s: %w", t.Name, err)
 		}
 	}
-	box, err = tool.New(rec.Tools, src)
-	return box, store, close, err
+	return src, close, nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/manifest"
 	"searchloop/rollout/trajectory"
 )
 
@@ -24,6 +25,7 @@ type Summary struct {
 	Calls        map[string]int `json:"calls,omitempty"`
 	ToolErrors   int            `json:"tool_errors"`
 	WithTokenIDs int            `json:"with_token_ids"`
+	Retokenised  int            `json:"retokenised,omitempty"` // of these, with tokens made of the texts
 
 	failures map[string]int // reasons of the failed ones alone
 }
@@ -51,6 +53,9 @@ func (s *Summary) add(row *trajectory.Row) {
 	if len(row.TokenIDs) > 0 {
 		s.WithTokenIDs++
 	}
+	if row.TokenSource == trajectory.Retokenised {
+		s.Retokenised++
+	}
 	for _, t := range row.Turns {
 		switch {
 		case t.Role == "assistant":
@@ -70,18 +75,32 @@ func (s *Summary) add(row *trajectory.Row) {
 // remedy is what helps against failed trajectories.
 const remedy = "mend the cause and run again with --retry-failed"
 
-// verdict is an error when not one trajectory came through, and warns when some
-// did not.
-func (s *Summary) verdict(log *slog.Logger, out string) error {
-	if s.Failed == 0 {
-		return nil
+// warn tells of the failed trajectories of this run.
+func (s *Summary) warn(log *slog.Logger) {
+	if s.Failed > 0 {
+		log.Warn("some trajectories failed; they count as wrong", "failed", s.Failed, "of", s.Trajectories, "most_often", s.mostOften(), "remedy", remedy)
 	}
-	reason := slices.MinFunc(slices.Collect(maps.Keys(s.failures)), func(a, b string) int {
+}
+
+// mostOften is the reason of most of the failed trajectories.
+func (s *Summary) mostOften() string {
+	return slices.MinFunc(slices.Collect(maps.Keys(s.failures)), func(a, b string) int {
 		return cmp.Or(cmp.Compare(s.failures[b], s.failures[a]), cmp.Compare(a, b))
 	})
-	if s.Failed < s.Trajectories {
-		log.Warn("some trajectories failed; they count as wrong", "failed", s.Failed, "of", s.Trajectories, "most_often", reason, "remedy", remedy)
+}
+
+// bound is an error when not one trajectory of the finished dataset in dir came
+// through; it reads the rows only to say why.
+func bound(m *manifest.Manifest, dir string) error {
+	if c := m.Counts; c.Failed == 0 || c.Failed < c.In {
 		return nil
 	}
-	return fail.WithHint(fail.New(fail.Bound, "roll out", out, "all %d trajectories failed; most often: %s", s.Failed, reason), remedy)
+	var s Summary
+	for row, err := range trajectory.Rollouts(dir) {
+		if err != nil {
+			return err
+		}
+		s.add(&row)
+	}
+	return fail.WithHint(fail.New(fail.Bound, "roll out", dir, "all %d trajectories failed; most often: %s", s.Failed, s.mostOften()), remedy)
 }

@@ -31,6 +31,7 @@ type talk struct {
 	q        *corpus.Question
 	row      *trajectory.Row
 	time     *timing
+	policy   *llm.Session
 	asked    protocol.Question
 	messages []llm.Message
 	tokens   ledger
@@ -43,6 +44,7 @@ type talk struct {
 
 	marked  bool // the last turn ended with an image mark
 	inexact bool // the tokens are not known for sure: the row has none
+	idless  bool // the server gives no token ids
 	pending int  // turns at the end of row.Turns that the policy has not read yet
 
 	rounds int            // tool rounds
@@ -118,6 +120,9 @@ func (t *talk) spent(calls []protocol.Call) bool {
 func (t *talk) open(ctx context.Context) error {
 	t.asked = protocol.Question{Text: t.q.Text, Images: len(t.q.ImageIDs)}
 	t.calls = map[string]int{}
+	if t.bridge != nil {
+		return t.cross()
+	}
 	if s := protocol.System(t.recipe.Protocol, t.asked); s != "" {
 		t.messages = append(t.messages, llm.Message{Role: "system", Text: s})
 		t.row.Turns = append(t.row.Turns, trajectory.Turn{Role: "system", Text: s})
@@ -212,7 +217,7 @@ func (t *talk) result(ctx context.Context, c protocol.Call, res tool.Result, las
 	}
 	role := t.protocol.Role()
 	msg := llm.Message{Role: role, Text: text}
-	turn := trajectory.Turn{Role: role, Text: text, Call: c.Name, Args: c.Args, Error: res.Problem}
+	turn := trajectory.Turn{Role: role, Text: text, Call: c.Name, Args: c.Args, Error: res.Problem, Sources: res.Sources}
 	for _, img := range res.Images {
 		msg.Images = append(msg.Images, img.Data)
 		turn.Images = append(turn.Images, img.ID)

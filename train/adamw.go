@@ -4,40 +4,78 @@ import (
 	"math"
 
 	"searchloop/internal/fail"
-	"searchloop/internal/par"
 	"searchloop/internal/recipe"
-	"searchloop/internal/vec"
+	"searchloop/internal/tensor"
 )
 
-// Param is one weight tensor of a policy and its gradient, both float32 in host
-// memory. The float32 weight is the master copy: nothing is rounded between
-// steps, so that an update of a thousandth of a bfloat16 step is kept.
+// Param is one weight tensor of a policy and its gradient: float32 in host memory
+// or, on a device, whatever its back end holds.
 type Param struct {
 	Name    string
 	Shape   []int
-	W, G    []float32
-	NoDecay bool // norms, biases: no weight decay
-	Vision  bool // part of the vision tower
+	W, G    []float32 // nil on a device
+	NoDecay bool      // norms, biases: no weight decay
+	Vision  bool      // part of the vision tower
+
+	on   tensor.Trainer // the device; nil: host memory
+	w, g *tensor.Tensor
 }
 
+// place is where the parameter lives.
+func (p *Param) place() (be tensor.Trainer, w, g *tensor.Tensor) {
+	if p.on == nil {
+		return tensor.CPU, tensor.FromHost(p.W), tensor.FromHost(p.G)
+	}
+	return p.on, p.w, p.g
+}
+
+// values are the weights as the policy has them, of a device in *room, which only
+// grows.
+func (p *Param) values(room *[]float32) []float32 {
+	if p.W != nil {
+		return p.W
+	}
+	be, w, _ := p.place()
+	*room = sized(*room, w.Len())
+	be.Download(*room, w)
+	return *room
+}
+
+// size is the number of weights.
+func (p *Param) size() int {
+	if p.on == nil {
+		return len(p.W)
+	}
+	return p.w.Len()
+}
+
+// Ways to hold the master weights, as recipes write them. A device holds weights
+// in bfloat16 and always splits, which gives what MasterFloat32 does.
+const (
+	MasterWeights = ""        // the policy's own float32 weights are the master
+	MasterFloat32 = "float32" // the policy sees them rounded to bfloat16, as a sampler does; the master stands beside
+	MasterSplit   = "split"   // the same, and beside stand only the 16 bits that rounding took
+)
+
 // AdamW is Adam with decoupled weight decay (arXiv 1711.05101) and clipping by
-// the global norm of the whole accumulated gradient. It is not safe for
-// concurrent use; it uses all cores.
+// the global norm of the whole accumulated gradient. Where the weights are, it
+// works. It is not safe for concurrent use; it uses all cores.
 type AdamW struct {
 	Updates int64 // updates applied, t of the bias correction
 	Skipped int64 // steps whose gradient was not finite
 
-	o      recipe.Optimizer
-	params []Param
-	m, v   [][]float32
-	sums   []float64 // of squares, by chunk
-	alive  []bool    // tensors with a gradient in this step
+	o       recipe.Optimizer
+	params  []Param
+	on      tensor.Trainer
+	grads   []*tensor.Tensor
+	moments []tensor.Moments
+	alive   []bool // tensors with a gradient in this step
 }
 
-// NewAdamW starts with zero moments.
-func NewAdamW(o recipe.Optimizer, params []Param) (*AdamW, error) {
-	bad := func(key, format string, args ...any) (*AdamW, error) {
-		return nil, fail.New(fail.Usage, "optimizer."+key, "", format, args...)
+// checkOptimizer refuses settings.
+func checkOptimizer(o recipe.Optimizer) error {
+	bad := func(key, format string, args ...any) error {
+		return fail.New(fail.Usage, "optimizer."+key, "", format, args...)
 	}
 	switch {
 	case !(o.Beta1 >= 0 && o.Beta1 < 1):
@@ -48,43 +86,43 @@ func NewAdamW(o recipe.Optimizer, params []Param) (*AdamW, error) {
 		return bad("eps", "%g: want more than 0", o.Eps)
 	case !(o.WeightDecay >= 0):
 		return bad("weight_decay", "%g: want 0 or more", o.WeightDecay)
+	case o.Master != MasterWeights && o.Master != MasterFloat32 && o.Master != MasterSplit:
+		return bad("master", "%q: want nothing, %s or %s", o.Master, MasterFloat32, MasterSplit)
 	case !(o.ClipNorm >= 0):
 		return bad("clip_norm", "%g: want 0 (off) or more", o.ClipNorm)
 	}
-	a := &AdamW{o: o, params: params, alive: make([]bool, len(params))}
-	for _, p := range params {
-		a.m = append(a.m, make([]float32, len(p.W)))
-		a.v = append(a.v, make([]float32, len(p.W)))
+	return nil
+}
+
+// NewAdamW starts with zero moments. All params are on one device.
+func NewAdamW(o recipe.Optimizer, params []Param) (*AdamW, error) {
+	if err := checkOptimizer(o); err != nil {
+		return nil, err
+	}
+	a := &AdamW{o: o, params: params, alive: make([]bool, len(params)), on: tensor.CPU}
+	for i := range params {
+		be, w, g := params[i].place()
+		k := tensor.Keeping{Offload: o.Offload}
+		switch {
+		case o.Master == MasterSplit || w.Kind() != tensor.Float32:
+			k.Master = tensor.MasterSplit
+		case o.Master == MasterFloat32:
+			k.Master = tensor.MasterWhole
+		}
+		a.on = be
+		a.grads = append(a.grads, g)
+		a.moments = append(a.moments, be.NewMoments(w, g, k))
 	}
 	return a, nil
 }
-
-const (
-	normChunk = 4096  // squares summed in float32; further sums are in float64
-	stepGrain = 16384 // elements worth a hand-over to another core
-)
 
 // Norm is the global L2 norm of the gradients. The order of the sum is fixed by
 // the shapes, whatever the number of cores.
 func (a *AdamW) Norm() float64 {
 	total := 0.0
-	for i, p := range a.params {
-		n := (len(p.G) + normChunk - 1) / normChunk
-		if cap(a.sums) < n {
-			a.sums = make([]float64, n)
-		}
-		sums := a.sums[:n]
-		par.For(n, stepGrain/normChunk, func(lo, hi int) {
-			for c := lo; c < hi; c++ {
-				sums[c] = float64(vec.SumSq(p.G[c*normChunk : min((c+1)*normChunk, len(p.G))]))
-			}
-		})
-		part := 0.0
-		for _, s := range sums {
-			part += s
-		}
-		a.alive[i] = part != 0
-		total += part
+	for i, s := range a.on.SquaredSums(a.grads) {
+		a.alive[i] = s != 0
+		total += s
 	}
 	return math.Sqrt(total)
 }
@@ -100,46 +138,37 @@ func (a *AdamW) Step(lr float64) (norm float64, ok bool) {
 		return norm, false
 	}
 	a.Updates++
-	scale := 1.0
+	u := tensor.Update{T: a.Updates, LR: lr, Beta1: a.o.Beta1, Beta2: a.o.Beta2, Eps: a.o.Eps, Scale: 1}
 	if a.o.ClipNorm > 0 {
-		scale = min(1, a.o.ClipNorm/(norm+1e-6))
-	}
-	t := float64(a.Updates)
-	k := kernel{
-		b1: float32(a.o.Beta1), c1: float32(1 - a.o.Beta1), b2: float32(a.o.Beta2), c2: float32(1 - a.o.Beta2),
-		scale: float32(scale), eps: float32(a.o.Eps), lr: float32(lr),
-		fix1: float32(1 / (1 - math.Pow(a.o.Beta1, t))), fix2: float32(1 / math.Sqrt(1-math.Pow(a.o.Beta2, t))),
+		u.Scale = min(1, a.o.ClipNorm/(norm+1e-6))
 	}
 	for i, p := range a.params {
 		if !a.alive[i] {
 			continue
 		}
-		k := k
-		if !p.NoDecay {
-			k.decay = float32(a.o.WeightDecay)
+		u.Decay = a.o.WeightDecay
+		if p.NoDecay {
+			u.Decay = 0
 		}
-		m, v := a.m[i], a.v[i]
-		par.For(len(p.W), stepGrain, func(lo, hi int) { k.update(p.W[lo:hi], p.G[lo:hi], m[lo:hi], v[lo:hi]) })
+		a.moments[i].Step(u)
 	}
 	return norm, true
 }
 
-type kernel struct {
-	b1, c1, b2, c2, scale, eps, lr, fix1, fix2, decay float32
-}
+// read copies the master weights and moments of tensor i; what is nil is left out.
+func (a *AdamW) read(i int, w, m, v []float32) { a.moments[i].Read(w, m, v) }
 
-// updateScalar adds decay and step before it subtracts both from the weight at
-// once: one by one, lr·decay·w would vanish in the weight's last bit. The
-// conversions forbid fused products, which other builds would round otherwise.
-func (k *kernel) updateScalar(w, g, m, v []float32) {
-	g, m, v = g[:len(w)], m[:len(w)], v[:len(w)]
-	for i := range w {
-		x := g[i] * k.scale
-		mi := float32(k.b1*m[i]) + float32(k.c1*x)
-		vi := float32(k.b2*v[i]) + float32(k.c2*x*x)
-		m[i], v[i] = mi, vi
-		root := float32(float32(math.Sqrt(float64(vi))) * k.fix2)
-		step := mi * k.fix1 / (root + k.eps)
-		w[i] -= float32(k.lr * (step + float32(k.decay*w[i])))
+// write is read's inverse.
+func (a *AdamW) write(i int, w, m, v []float32) { a.moments[i].Write(w, m, v) }
+
+// weights are the master weights of tensor i: the policy's own, or a copy in
+// *room, which only grows.
+func (a *AdamW) weights(i int, room *[]float32) []float32 {
+	p := &a.params[i]
+	if p.on == nil && a.o.Master == MasterWeights {
+		return p.W
 	}
+	*room = sized(*room, p.size())
+	a.read(i, *room, nil, nil)
+	return *room
 }

@@ -34,6 +34,9 @@ type Outcome struct {
 	Group  string // rows of one group need not stand together, and groups may differ in size
 	Reward float64
 	Treat  Treatment
+	// Rollout, when it is said, is shared by rows that are parts of one rollout: it
+	// counts once in its group, and all of them get the advantage of the first.
+	Rollout string
 }
 
 // Group is one group's statistics over the rows that count.
@@ -67,7 +70,7 @@ func Estimate(rows []Outcome, method string, eps float64) (*Advantages, error) {
 			AdvantageGRPO, AdvantageDrGRPO, AdvantageNone, AdvantageRLOO, AdvantageBatch, AdvantageMaxRL)
 	}
 	a := &Advantages{Values: make([]float64, len(rows)), Trained: make([]bool, len(rows)), Group: make([]int, len(rows))}
-	members := gather(rows, a)
+	members, follows := gather(rows, a)
 	spread := 0.0
 	if method == AdvantageBatch {
 		spread = a.spread(rows, members)
@@ -75,13 +78,17 @@ func Estimate(rows []Outcome, method string, eps float64) (*Advantages, error) {
 	for g := range a.Groups {
 		a.group(rows, g, members[g], method, eps, spread)
 	}
+	for i, first := range follows {
+		a.Values[i], a.Trained[i] = a.Values[first], a.Trained[first]
+	}
 	return a, nil
 }
 
-// gather fills Group and Groups and returns each group's rows.
-func gather(rows []Outcome, a *Advantages) [][]int {
-	index := map[string]int{}
-	var members [][]int
+// gather fills Group and Groups and returns each group's rows, and for the further
+// rows of a rollout its first one.
+func gather(rows []Outcome, a *Advantages) (members [][]int, follows map[int]int) {
+	index, firsts := map[string]int{}, map[string]int{}
+	follows = map[int]int{}
 	for i, r := range rows {
 		g, ok := index[r.Group]
 		if !ok {
@@ -94,11 +101,17 @@ func gather(rows []Outcome, a *Advantages) [][]int {
 		if r.Treat == DropGroup {
 			a.Groups[g].Dropped = true
 		}
-		if r.Treat == Keep || r.Treat == Mask || r.Treat == Zero {
-			members[g] = append(members[g], i)
+		if r.Treat != Keep && r.Treat != Mask && r.Treat != Zero {
+			continue
 		}
+		if first, ok := firsts[r.Rollout]; ok && r.Rollout != "" {
+			follows[i] = first
+			continue
+		}
+		firsts[r.Rollout] = i
+		members[g] = append(members[g], i)
 	}
-	return members
+	return members, follows
 }
 
 // spread is the unbiased standard deviation of all rewards that count.

@@ -3,6 +3,8 @@ package train
 import (
 	"math"
 	"testing"
+
+	"searchloop/rollout/trajectory"
 )
 
 func estimate(t *testing.T, method string, eps float64, rewards ...float64) []float64 {
@@ -93,7 +95,7 @@ func TestAdvantageOfRaggedGroups(t *testing.T) {
 
 func TestAdvantageTreatments(t *testing.T) {
 	rows := func(tr Treatment) []Outcome {
-		return []Outcome{{"g", 1, Keep}, {"g", 0, Keep}, {"g", 0, Keep}, {"g", 1, Keep}, {"g", 5, tr}, {"h", 1, Keep}, {"h", 0, Keep}}
+		return []Outcome{{"g", 1, Keep, ""}, {"g", 0, Keep, ""}, {"g", 0, Keep, ""}, {"g", 1, Keep, ""}, {"g", 5, tr, ""}, {"h", 1, Keep, ""}, {"h", 0, Keep, ""}}
 	}
 	get := func(tr Treatment) *Advantages {
 		a, err := Estimate(rows(tr), AdvantageGRPO, 1e-6)
@@ -128,5 +130,18 @@ func TestAdvantageTreatments(t *testing.T) {
 func TestUnknownAdvantage(t *testing.T) {
 	if _, err := Estimate(nil, "gpro", 0); err == nil {
 		t.Fatal("no error")
+	}
+}
+
+// Every protocol's failed calls are counted: results stand in turns of a tool, of
+// the user, or inside the assistant's.
+func TestCallErrorsOfEveryRole(t *testing.T) {
+	s := newStats()
+	s.row(&trajectory.Row{Turns: []trajectory.Turn{
+		{Role: "user", Text: "question"}, {Role: "assistant", Call: "a"}, {Role: "tool", Call: "a", Error: "x"},
+		{Role: "assistant", Call: "a", Error: "malformed"}, {Role: "inline", Error: "x"}, {Role: "user", Call: "a", Error: "x"}, {Role: "user", Call: "a"},
+	}})
+	if s.CallErrors != 3 {
+		t.Errorf("%d errors", s.CallErrors)
 	}
 }

@@ -10,6 +10,10 @@ const (
 	// SeqMeanTokenSumNorm is SeqMeanTokenSum divided by a constant number of tokens
 	// (Dr.GRPO, arXiv 2503.20783).
 	SeqMeanTokenSumNorm = "seq-mean-token-sum-norm"
+	// RolloutMeanTokenMean is SeqMeanTokenMean with all rows of one rollout (a
+	// compacted context, a sub-agent) as one: a rollout weighs 1 whatever it was cut
+	// into (slime).
+	RolloutMeanTokenMean = "rollout-mean-token-mean"
 )
 
 // Denominator is what an optimizer batch is divided by. It is filled from the
@@ -19,14 +23,14 @@ const (
 type Denominator struct {
 	Mode   string
 	Norm   int   // the constant of SeqMeanTokenSumNorm
-	Rows   int64 // rows with at least one trained token
+	Rows   int64 // rows (or rollouts) with at least one trained token
 	Tokens int64 // trained tokens
 }
 
 // NewDenominator checks the mode; the counts start at 0.
 func NewDenominator(mode string, norm int) (Denominator, error) {
 	switch mode {
-	case TokenMean, SeqMeanTokenSum, SeqMeanTokenMean:
+	case TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, RolloutMeanTokenMean:
 		if norm != 0 {
 			return Denominator{}, fail.New(fail.Usage, "grpo.norm_tokens", "", "%d: only %s divides by it", norm, SeqMeanTokenSumNorm)
 		}
@@ -37,10 +41,11 @@ func NewDenominator(mode string, norm int) (Denominator, error) {
 		}
 		return Denominator{Mode: mode, Norm: norm}, nil
 	}
-	return Denominator{}, fail.New(fail.Usage, "grpo.aggregation", "", "unknown mode %q: want %s, %s, %s or %s", mode, TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm)
+	return Denominator{}, fail.New(fail.Usage, "grpo.aggregation", "", "unknown mode %q: want %s, %s, %s, %s or %s", mode,
+		TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm, RolloutMeanTokenMean)
 }
 
-// Count adds a row of that many trained tokens.
+// Count adds a row, or a rollout, of that many trained tokens.
 func (d *Denominator) Count(tokens int) {
 	if tokens > 0 {
 		d.Rows++
@@ -48,7 +53,7 @@ func (d *Denominator) Count(tokens int) {
 	}
 }
 
-// Weight is what each token of a row with that many trained tokens is
+// Weight is what each token of a row (or rollout) with that many trained tokens is
 // multiplied by; 0 when there is nothing to divide by.
 func (d Denominator) Weight(tokens int) float64 {
 	if tokens <= 0 || d.Rows == 0 {
@@ -59,7 +64,7 @@ func (d Denominator) Weight(tokens int) float64 {
 		return 1 / float64(d.Rows)
 	case SeqMeanTokenSumNorm:
 		return 1 / (float64(d.Rows) * float64(d.Norm))
-	case SeqMeanTokenMean:
+	case SeqMeanTokenMean, RolloutMeanTokenMean:
 		return 1 / (float64(d.Rows) * float64(tokens))
 	}
 	return 1 / float64(d.Tokens)

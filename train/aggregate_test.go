@@ -55,6 +55,36 @@ func TestAggregation(t *testing.T) {
 	}
 }
 
+// Two of the rows are of one rollout: they share their tokens and weigh 1 together.
+// The value with five rollouts, one of them fully masked, is .642857; here a row
+// without a trained token counts nowhere, so that it is that times 5/4.
+func TestAggregationByRollout(t *testing.T) {
+	divisor, err := NewDenominator(RolloutMeanTokenMean, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goal := &improvement{loss: &goldenLoss, divisor: divisor}
+	var batch []*Sequence
+	for i, r := range goldenRows {
+		s := &Sequence{Trained: r.tokens, Advantage: -r.loss, Rollout: string("ABCCEF"[i])}
+		batch = append(batch, s)
+	}
+	goal.begin(batch, nil)
+	for _, s := range batch {
+		z := make([]float32, s.Trained)
+		goal.slopes([]*Sequence{s}, z, z, make([]float32, s.Trained), make([]float32, s.Trained))
+	}
+	near(t, "by rollout", goal.tally.Loss*4/5, .642857, 1e-6)
+
+	a, err := Estimate([]Outcome{{"g", 1, Keep, "x"}, {"g", 1, Keep, "x"}, {"g", 0, Keep, "y"}}, AdvantageDrGRPO, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Values[0] != .5 || a.Values[1] != .5 || a.Values[2] != -.5 || !a.Trained[1] || a.Groups[0].Rows != 2 {
+		t.Errorf("%+v", a)
+	}
+}
+
 // At ratio 1 the loss is -mean A; it is no measure of progress.
 func TestLossOnPolicy(t *testing.T) {
 	for mode, want := range map[string]float64{TokenMean: .1364439, SeqMeanTokenMean: -.4093318} {

@@ -19,7 +19,7 @@ func BenchmarkDemoStep(b *testing.B) {
 		ImagePadID: 6, VideoPadID: 7, VisionStartID: 3, VisionEndID: 4, PatchSize: 16, MergeSize: 2, TemporalPatch: 2,
 		Vision: qwenvl.VisionConfig{Depth: 1, Hidden: 48, Intermediate: 192, Heads: 2, PositionSide: 16, Deepstack: []int{0}},
 	}
-	timed := &timedPolicy{Policy: qwen{qwenvl.Init(cfg, 1)}}
+	timed := &timedPolicy{Policy: qwen{Model: qwenvl.Init(cfg, 1)}}
 	rng := rand.New(rand.NewPCG(1, 2))
 	var rows []*Sequence
 	for range 32 {

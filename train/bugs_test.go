@@ -18,8 +18,8 @@ import (
 )
 
 // T1 to T24 are the classes of bugs that trainers of this kind are known for,
-// one test each. 22 (experts routed otherwise than in the sampler) has no model
-// here that could show it.
+// one test each. 22 (experts routed otherwise than in the sampler) stands with the
+// models, in internal/model/qwenvl.
 
 // The loss depends on micro-batches.
 func TestT1(t *testing.T) {
@@ -257,18 +257,45 @@ func TestT14(t *testing.T) {
 	}
 }
 
-// Weights that no row of a batch reached decay all the same.
+// Weights that no row of a batch reached decay all the same; or rows with and
+// without images in one batch disturb each other, whichever pack they are in.
 func TestT15(t *testing.T) {
 	d := newDrill(4)
 	opt, err := NewAdamW(recipe.Optimizer{Beta1: .9, Beta2: .99, Eps: 1e-8, WeightDecay: .5}, d.policy.Params())
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := slices.Clone(d.policy.Params()[3].W)
+	seen := d.policy.Params()[3]
+	before := slices.Clone(seen.W)
 	d.gradient(t, d.goal(t, recipe.GRPO{}), []int{0, 1, 2, 3})
 	opt.Step(.1)
-	if !slices.Equal(before, d.policy.Params()[3].W) {
+	if !slices.Equal(before, seen.W) {
 		t.Error("the tensor of images moved without an image")
+	}
+
+	read, _ := toyKit.pictures("")
+	d.images = OpenPictures(read)
+	picture, err := d.images.Add("data:;base64,cGljdHVyZQ==", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := d.rows[2]
+	s.Tokens = append([]int32{1, toyPad, toyPad, 2}, s.Tokens...)
+	s.Images = []ImageRef{{ID: picture, Grid: [3]int32{1, 2, 4}, Offset: 1}}
+	for i := range s.Spans {
+		s.Spans[i].From, s.Spans[i].To = s.Spans[i].From+4, s.Spans[i].To+4
+	}
+	s.Spans = append([]Span{{2, 3}}, s.Spans...) // a token that sees a patch is scored too
+	s.Trained++
+	s.Old, s.Sampled, s.Ref = append(s.Old, -1), append(s.Sampled, -1), append(s.Ref, -1)
+	want, grad := d.gradient(t, d.goal(t, recipe.GRPO{}), []int{0, 1, 2, 3})
+	if slices.Max(seen.G) == 0 && slices.Min(seen.G) == 0 {
+		t.Error("the tensor of images has no gradient with an image")
+	}
+	for _, packs := range [][][]int{{{2}, {0, 1, 3}}, {{0}, {1}, {3}, {2}}, {{3, 2}, {1, 0}}} {
+		loss, other := d.gradient(t, d.goal(t, recipe.GRPO{}), packs...)
+		near(t, "mixed packs", loss, want, 1e-6)
+		sameGradient(t, "mixed packs", grad, other, 1e-6)
 	}
 }
 

@@ -13,13 +13,14 @@ import (
 type drill struct {
 	policy Policy
 	rows   []*Sequence
+	images *Pictures
 }
 
 func newDrill(rows int) *drill {
 	d := &drill{policy: newToy(9, 4, 1)}
 	rng := rand.New(rand.NewPCG(8, 8))
 	for i := range rows {
-		s := &Sequence{ID: fmt.Sprint(i), Tokens: []int32{4}, Temperature: 1, Advantage: rng.NormFloat64()}
+		s := &Sequence{ID: fmt.Sprint(i), Tokens: []int32{4}, Temperature: 1, Advantage: rng.NormFloat64(), Rollout: fmt.Sprint(i / 3)}
 		n := 2 + rng.IntN(6)
 		mask := []bool{false}
 		for k := range n {
@@ -39,7 +40,7 @@ func newDrill(rows int) *drill {
 // gradient of one optimizer batch, packed as given.
 func (d *drill) gradient(t *testing.T, goal objective, packs ...[]int) (float64, []float32) {
 	t.Helper()
-	r := &run{policy: d.policy, goal: goal}
+	r := &run{policy: d.policy, images: d.images, goal: goal}
 	var batch []*Sequence
 	for _, p := range packs {
 		for _, i := range p {
@@ -93,6 +94,8 @@ var everyMode = map[string]recipe.GRPO{
 	"luspo":       {Loss: LossGSPO, Aggregation: SeqMeanTokenSum},
 	"cispo":       {Loss: LossCISPO},
 	"sapo":        {Loss: LossSAPO, Aggregation: SeqMeanTokenMean},
+	"dppo":        {Loss: LossDPPO, OldKL: 1e-3},
+	"rollouts":    {Aggregation: RolloutMeanTokenMean},
 	"dr_grpo":     {Aggregation: SeqMeanTokenSumNorm, NormTokens: 8},
 	"tis":         {Correction: recipe.Correction{Weights: "token", High: 1.05, Normalize: true}},
 	"icepop":      {Correction: recipe.Correction{Weights: "token", Outside: "zero", Low: .5, High: 1.5}},
@@ -123,8 +126,12 @@ func plainLoss(t *testing.T, policy Policy, rows []*Sequence, g recipe.GRPO) flo
 	}
 	clip := func(r float64) float64 { return math.Min(math.Max(r, 1-g.ClipLow), 1+g.ClipHigh) }
 	var total, tokens, count, weights, weighed float64
+	rollouts := map[string]float64{}
 	for _, s := range rows {
 		for i := range s.Old {
+			if s.Skip == nil || !s.Skip[i] {
+				rollouts[s.Rollout]++
+			}
 			if s.Weight != nil {
 				weights += float64(s.Weight[i])
 				weighed++
@@ -164,6 +171,14 @@ func plainLoss(t *testing.T, policy Policy, rows []*Sequence, g recipe.GRPO) flo
 				l = -math.Min(q*a, clip(q)*a)
 			case LossCISPO:
 				l = -clip(r) * a * float64(logp[i])
+			case LossDPPO:
+				moved := math.Exp(float64(logp[i])) - math.Exp(float64(s.Old[i]))
+				l = -r * a
+				if a > 0 && moved > g.ClipHigh || a <= 0 && moved < -g.ClipLow {
+					l = 0
+				}
+				d := float64(logp[i]) - float64(s.Old[i])
+				l += g.OldKL * d * d
 			case LossSAPO:
 				tau := 1.05
 				if a > 0 {
@@ -191,9 +206,14 @@ func plainLoss(t *testing.T, policy Policy, rows []*Sequence, g recipe.GRPO) flo
 		if g.Aggregation == SeqMeanTokenMean {
 			row /= n
 		}
+		if g.Aggregation == RolloutMeanTokenMean {
+			row /= rollouts[s.Rollout]
+		}
 		total += row
 	}
 	switch g.Aggregation {
+	case RolloutMeanTokenMean:
+		return total / float64(len(rollouts))
 	case SeqMeanTokenMean, SeqMeanTokenSum:
 		return total / count
 	case SeqMeanTokenSumNorm:

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -18,8 +19,12 @@ type epoch struct {
 	refused []refusedRow
 }
 
-// idleRow has an advantage of 0 and nothing else that acts on it.
-type idleRow struct{ group, trained int }
+// idleRow has an advantage of 0 and nothing else that acts on it. Rows of one
+// rollout are one.
+type idleRow struct {
+	group, trained int
+	rollout        string
+}
 
 // refusedRow is one line of the rejects.
 type refusedRow struct {
@@ -102,6 +107,9 @@ func (e *epochReader) one(row *trajectory.Row, judgements map[string]*judgement,
 	stats.row(row)
 	stats.size(len(row.TokenIDs), len(row.Images))
 	o := Outcome{Group: row.Group, Treat: Exclude}
+	if e.settings.Aggregation == RolloutMeanTokenMean {
+		o.Rollout = fmt.Sprintf("%s#%d", row.Group, row.Sample)
+	}
 	if seen[row.ID] {
 		return nil, o, refuse(Duplicate, "")
 	}
@@ -145,6 +153,7 @@ func (e *epochReader) one(row *trajectory.Row, judgements map[string]*judgement,
 			return nil, o, refuse(NoImage, "image %d: %v", k, err)
 		}
 	}
+	s.Rollout = o.Rollout
 	s.Reward = j.reward + e.overlong(s, stats)
 	o.Reward = s.Reward
 	if o.Treat == Mask {
@@ -168,6 +177,7 @@ func (e *epochReader) failed(row *trajectory.Row, o Outcome) (*Sequence, Outcome
 	case "zero":
 		o.Treat = Zero
 		if s, refusal := e.check.Row(row); refusal == nil {
+			s.Rollout = o.Rollout
 			for _, im := range s.Images {
 				if e.images.check(im, e.check.PatchDim) != nil {
 					return nil, o, nil
@@ -265,7 +275,7 @@ func (e *epoch) choose(rows []*Sequence, outcomes []Outcome, a *Advantages, g re
 			number[g] = e.groups
 		}
 		if equal {
-			e.idle = append(e.idle, idleRow{number[g] - 1, s.Trained})
+			e.rest(idleRow{number[g] - 1, s.Trained, s.Rollout})
 			continue
 		}
 		s.Advantage, s.Group = a.Values[i], number[g]-1
@@ -286,6 +296,17 @@ func (e *epoch) choose(rows []*Sequence, outcomes []Outcome, a *Advantages, g re
 			st.EqualGroups++
 		}
 	}
+}
+
+// rest adds an idle row.
+func (e *epoch) rest(r idleRow) {
+	for i := range e.idle {
+		if r.rollout != "" && e.idle[i].rollout == r.rollout {
+			e.idle[i].trained += r.trained
+			return
+		}
+	}
+	e.idle = append(e.idle, r)
 }
 
 // plan distributes the groups over updates, anew in every pass, and packs each.

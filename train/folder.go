@@ -161,6 +161,8 @@ type Meta struct {
 	Rows    int64  `json:"rows"` // trained on
 	Refused int64  `json:"refused"`
 	Skipped int64  `json:"skipped_steps"`
+	Device  string `json:"device,omitempty"` // that trained it: cpu, or a GPU by its name
+	DType   string `json:"dtype,omitempty"`  // of weights and activations there
 }
 
 // publish completes a checkpoint folder whose training state is the last one: the

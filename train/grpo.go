@@ -2,9 +2,11 @@ package train
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 
+	"searchloop/internal/cuda"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/recipe"
@@ -19,6 +21,9 @@ type GRPOOptions struct {
 	Judged    string   // trajectory.Judged of them
 	Images    []string // image stores
 	Out       string
+
+	TensorBoard string // folder for event files; empty: none are written
+	Device      string // as NewDevice reads it
 }
 
 // Ways to old log-probs, as recipes write them.
@@ -37,7 +42,8 @@ const (
 // the epochs of a loop are one optimization.
 func GRPO(ctx context.Context, r *job.Run, o GRPOOptions) error { return grpo(ctx, r, o, qwenKit) }
 
-func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) error {
+func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) (err error) {
+	defer cuda.Guard(&err)
 	rec, err := r.Recipe()
 	if err != nil {
 		return err
@@ -48,6 +54,10 @@ func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) error {
 		return err
 	}
 	if err := checkGRPO(g); err != nil {
+		return err
+	}
+	dev, err := NewDevice(o.Device, r.Log)
+	if err != nil {
 		return err
 	}
 	if g.KL == 0 {
@@ -68,13 +78,23 @@ func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) error {
 		Job  string
 		Seed uint64
 		GRPO recipe.GRPO
-	}{"grpo", rec.Seed, g}})
+		// Device is empty for the CPU.
+		Device string `json:",omitempty"`
+	}{"grpo", rec.Seed, g, dev.identity()}})
 	if err != nil || part == nil {
 		return err
 	}
 	defer part.Discard()
+	if k, err = k.open(dev); err != nil {
+		return err
+	}
 	u := &update{run: r, d: d, o: o, kit: k, settings: g}
 	if err := u.read(); err != nil {
+		return err
+	}
+	steps := u.plan(rec.Seed, g)
+	packs := append(packsOfSteps(u.rows, steps), u.scored(g)...)
+	if err := planRun(r, dev, u.policy, packs, g.Recompute, g.Optimizer, g.LoRA); err != nil {
 		return err
 	}
 	if err := u.score(ctx, loss); err != nil {
@@ -83,17 +103,19 @@ func grpo(ctx context.Context, r *job.Run, o GRPOOptions, k kit) error {
 	if u.policy, err = adapt(u.policy, g.LoRA, rec.Seed); err != nil {
 		return err
 	}
-	t, err := newRun(r, d, "grpo", g.Optimizer, u.policy, u.rows, u.plan(rec.Seed, g), g.PackTokens, g.SaveSteps, u.images, u.goal)
+	t, err := newRun(r, d, "grpo", g.Optimizer, u.policy, u.rows, steps, g.PackTokens, g.SaveSteps, u.images, u.goal)
 	if err != nil {
 		return err
 	}
+	t.board, t.routes, t.device = o.TensorBoard, u.routes, dev
+	defer func() { err = errors.Join(err, u.routes.close()) }()
 	if err := u.carry(t); err != nil {
 		return err
 	}
 	if err := t.train(ctx, r); err != nil {
 		return err
 	}
-	meta := Meta{Kind: "grpo", Steps: t.done, Rows: int64(len(u.rows)), Refused: int64(len(u.refused)), Skipped: t.opt.Skipped}
+	meta := Meta{Kind: "grpo", Steps: t.done, Rows: int64(len(u.rows)), Refused: int64(len(u.refused)), Skipped: t.opt.Skipped, Device: dev.String(), DType: dev.dtype()}
 	if err := publish(d, d.Dir(), o.Policy, u.policy, u.stats, u.refused, o.Rollouts, &meta); err != nil {
 		return err
 	}
@@ -113,7 +135,10 @@ func checkGRPO(g recipe.GRPO) error {
 	if _, err := NewSchedule(g.Optimizer, 1); err != nil {
 		return err
 	}
-	if _, err := NewAdamW(g.Optimizer, nil); err != nil {
+	if err := checkOptimizer(g.Optimizer); err != nil {
+		return err
+	}
+	if err := checkRecompute("grpo.recompute", g.Recompute); err != nil {
 		return err
 	}
 	if _, err := Estimate(nil, g.Advantage, g.AdvantageEps); err != nil {
@@ -127,6 +152,10 @@ func checkGRPO(g recipe.GRPO) error {
 		return bad("old_logprobs", "%q: want %s, %s or %s", g.OldLogprobs, Bypass, Recompute, Current)
 	case correction != nil && g.OldLogprobs != Recompute:
 		return bad("correction", "with old_logprobs %s there is nothing to correct: the ratio is formed with the sampled log-probs, or not at all; it needs %s", g.OldLogprobs, Recompute)
+	case !oneOf(g.Retokenised, "", "refuse", "accept"):
+		return bad("retokenised", "%q: want refuse or accept", g.Retokenised)
+	case g.Retokenised == "accept" && (g.OldLogprobs == Bypass || correction != nil):
+		return bad("retokenised", "accept: nothing was sampled with such tokens that %s or a correction could use; it needs old_logprobs %s or %s, and no correction", Bypass, Recompute, Current)
 	case g.Truncated != "keep" && g.Truncated != "mask" && g.Truncated != "drop":
 		return bad("truncated", "%q: want keep, mask or drop", g.Truncated)
 	case !oneOf(g.Failed, "", "exclude", "zero", "drop_group"):
@@ -159,6 +188,7 @@ type update struct {
 
 	policy Policy
 	images *Pictures
+	routes *routeBook // of the old log-probs' pass, to replay; or nil
 	*epoch
 	goal *improvement
 }
@@ -184,7 +214,7 @@ func (u *update) read() error {
 	e := epochReader{
 		rollouts: u.o.Rollouts, judged: u.o.Judged, images: u.images, settings: u.settings, names: identities(u.o.Policy), log: u.run.Log,
 		check: Checker{Traits: u.policy.Traits(), Known: known, Budget: u.settings.PackTokens,
-			Recompute: u.settings.OldLogprobs == Recompute && !u.correcting()},
+			Recompute: u.settings.OldLogprobs == Recompute && !u.correcting(), Retokenised: u.settings.Retokenised == "accept"},
 	}
 	if u.epoch, err = e.read(); err != nil {
 		return err
@@ -252,6 +282,11 @@ func (u *update) score(ctx context.Context, loss *Loss) error {
 		if err := u.goal.mismatch.check(u.settings.MaxMismatch); err != nil {
 			return err
 		}
+		if u.settings.RouterReplay == ReplayOld {
+			if u.routes, err = openRoutes(u.journal("old"), u.d.Digest(), u.rows); err != nil {
+				return err
+			}
+		}
 	} else {
 		u.goal.measure = true
 		for _, s := range u.rows {
@@ -263,14 +298,45 @@ func (u *update) score(ctx context.Context, loss *Loss) error {
 	if loss.KL == 0 {
 		return nil
 	}
-	ref, err := u.logprobs(ctx, "reference", u.reference)
+	var loaded lender
+	ref, err := u.logprobs(ctx, "reference", func() (Policy, error) {
+		p, err := u.reference()
+		if l, ok := p.(lender); err == nil && ok && p != u.policy {
+			loaded = l
+			l.borrow(u.policy)
+		}
+		return p, err
+	})
 	if err != nil {
 		return err
+	}
+	if own, ok := u.policy.(lender); ok && loaded != nil {
+		own.borrow(loaded)
+		loaded.free()
 	}
 	for i, s := range u.rows {
 		s.Ref = ref[i]
 	}
 	return nil
+}
+
+// lender is a policy whose memory for passes another one can use meanwhile.
+type lender interface {
+	Policy
+	borrow(from Policy)
+	free()
+}
+
+// scored are the packs of log-probs' passes.
+func (u *update) scored(g recipe.GRPO) (packs [][]*Sequence) {
+	if g.OldLogprobs != Recompute && g.KL == 0 {
+		return nil
+	}
+	all := make([]int, len(u.rows))
+	for i := range all {
+		all[i] = i
+	}
+	return packsOfSteps(u.rows, []Step{{Packs: pack(u.rows, all, g.PackTokens)}})
 }
 
 // reference is the reference policy; the policy itself when both have the same
@@ -300,11 +366,15 @@ func (u *update) reference() (Policy, error) {
 	return ref, nil
 }
 
+func (u *update) journal(name string) string {
+	return filepath.Join(u.d.Dir(), workName, name+"-logprobs.journal")
+}
+
 func (u *update) logprobs(ctx context.Context, name string, policy func() (Policy, error)) ([][]float32, error) {
 	p := u.run.Progress(name+" log-probs", int64(len(u.rows)))
 	defer p.Done()
 	s := scorer{
-		what: name + " log-probs", path: filepath.Join(u.d.Dir(), workName, name+"-logprobs.journal"), header: u.d.Digest(),
+		what: name + " log-probs", path: u.journal(name), header: u.d.Digest(),
 		policy: policy, images: u.images, budget: u.settings.PackTokens, stopping: u.run.Stopping(),
 		kept: p.Skip, note: func(n int64) { p.Add(n, 0) },
 	}
@@ -319,6 +389,11 @@ func (u *update) carry(t *run) error {
 	c, err := readCursor(dir)
 	if err != nil || c.Kind != "grpo" {
 		return nil
+	}
+	// Without the state this would be another run than the one that the manifests
+	// tell of, so that is no ground to begin anew.
+	if err := refusePruned(u.o.Policy, StateDir+"/"+c.File); err != nil {
+		return err
 	}
 	f, err := c.open(dir, t.params)
 	if err != nil {
@@ -335,12 +410,13 @@ func (u *update) carry(t *run) error {
 		u.run.Log.Info("continuing the policy's adapter", "updates", c.Updates)
 		return nil
 	}
+	var room []float32
 	for _, p := range t.params {
 		master, err := f.Float32("weight." + p.Name)
 		if err != nil {
 			return err
 		}
-		for i, w := range p.W {
+		for i, w := range p.values(&room) {
 			// bfloat16 keeps 8 bits.
 			if d := master[i] - w; d > max(w, -w)/128 || -d > max(w, -w)/128 {
 				u.run.Log.Warn("the optimizer starts anew", "because", "the training state is not of these weights", "tensor", p.Name)

@@ -44,7 +44,7 @@ func Inspect(w io.Writer, log *slog.Logger, rec *recipe.Recipe, o InspectOptions
 	}
 	v := inspector{w: w, colour: o.Colour, say: func(ids []int32) string { return tok.Decode(ids) }, epochReader: epochReader{
 		rollouts: o.Rollouts, judged: o.Judged, images: OpenPictures(read, o.Images...), settings: rec.GRPO, log: log, names: identities(o.Policy),
-		check: Checker{Traits: traitsOf(cfg), Known: tok.Size(), Budget: rec.GRPO.PackTokens, Recompute: rec.GRPO.OldLogprobs == Recompute},
+		check: Checker{Traits: traitsOf(cfg), Known: tok.Size(), Budget: rec.GRPO.PackTokens, Recompute: rec.GRPO.OldLogprobs == Recompute, Retokenised: rec.GRPO.Retokenised == "accept"},
 	}}
 	return v.show(o)
 }
@@ -90,7 +90,7 @@ func (v *inspector) show(o InspectOptions) error {
 
 // row prints one trajectory.
 func (v *inspector) row(row *trajectory.Row, s *Sequence, r *Refusal) {
-	fmt.Fprintf(v.w, "%s  status %s, %d tokens, temperature %g, log-probs %s\n", row.ID, row.Status, len(row.TokenIDs), row.Temperature, row.LogprobMode)
+	fmt.Fprintf(v.w, "%s  status %s, %d tokens%s, temperature %g, log-probs %s\n", row.ID, row.Status, len(row.TokenIDs), sourceNote(row), row.Temperature, row.LogprobMode)
 	switch {
 	case r != nil:
 		fmt.Fprintf(v.w, "  refused: %v\n", r)
@@ -155,4 +155,12 @@ func (v *inspector) plain(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// sourceNote says of which tokens it is not known that they were sampled.
+func sourceNote(row *trajectory.Row) string {
+	if row.TokenSource == trajectory.Retokenised {
+		return " made of the texts"
+	}
+	return ""
 }

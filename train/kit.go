@@ -7,17 +7,33 @@ import (
 	"path/filepath"
 	"time"
 
+	"searchloop/internal/board"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/recipe"
 	"searchloop/internal/shard"
+	"searchloop/internal/tensor"
 )
 
 // kit is what the jobs take from the packages of models; tests bring their own.
 type kit struct {
 	load     func(dir string, freezeVision bool) (Policy, error)
+	loadOn   func(on tensor.Trainer, dir string, freezeVision bool) (Policy, error) // into a device's memory
 	pictures func(dir string) (PatchReader, error)
 	renderer func(dir string) (r Renderer, ids int, err error) // ids: size of the tokenizer, 0 when unknown
+}
+
+// open makes the device ready and returns the kit that loads policies there.
+func (k kit) open(d *Device) (kit, error) {
+	if d.onHost() {
+		return k, nil
+	}
+	if err := d.open(); err != nil {
+		return k, err
+	}
+	load := k.loadOn
+	k.load = func(dir string, freezeVision bool) (Policy, error) { return load(d.be, dir, freezeVision) }
+	return k, nil
 }
 
 // folder begins the dataset of a checkpoint: the lock, and --fresh. part is nil
@@ -70,6 +86,13 @@ func newRun(r *job.Run, d *job.Dataset, kind string, o recipe.Optimizer, policy 
 	if err != nil {
 		return nil, err
 	}
+	if p, ok := policy.(interface {
+		exact(params []Param, set func(i int, x []float32)) error
+	}); ok {
+		if err := p.exact(params, func(i int, x []float32) { opt.write(i, x, nil, nil) }); err != nil {
+			return nil, err
+		}
+	}
 	schedule, err := NewSchedule(o, int64(len(steps)))
 	if err != nil {
 		return nil, err
@@ -80,7 +103,7 @@ func newRun(r *job.Run, d *job.Dataset, kind string, o recipe.Optimizer, policy 
 	}, nil
 }
 
-// watch shows the run's progress and writes timings.jsonl. The returned function
+// watch shows the run's progress and writes timings.jsonl and events. The returned function
 // ends both.
 func (r *run) watch(j *job.Run) (end func(), err error) {
 	total := int64(0)
@@ -91,6 +114,11 @@ func (r *run) watch(j *job.Run) (end func(), err error) {
 	}
 	timings, err := openTimings(r.dir)
 	if err != nil {
+		return nil, err
+	}
+	shown, err := board.Open(board.Options{Job: r.kind, Dataset: r.dir, ID: r.identity, Dir: r.board, Step: r.done + 1, Log: r.log})
+	if err != nil {
+		timings.close()
 		return nil, err
 	}
 	p := j.Progress(r.kind+" rows", total)
@@ -112,6 +140,16 @@ func (r *run) watch(j *job.Run) (end func(), err error) {
 		rate := float64(line.Tokens) / took.Seconds()
 		p.Note("tok/s", int64(rate))
 		timings.add(line, took, rate)
+		if shown == nil {
+			return
+		}
+		if values, err := points(r.kind, line, took); err == nil {
+			shown.Add(line.Step, time.Now(), values)
+		}
 	}
-	return func() { p.Done(); timings.close() }, nil
+	return func() {
+		p.Done()
+		timings.close()
+		shown.Close()
+	}, nil
 }

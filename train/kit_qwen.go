@@ -12,15 +12,19 @@ import (
 )
 
 // qwenKit is the real thing: folders of Qwen3-VL and Qwen3.
-var qwenKit = kit{load: LoadQwen, pictures: qwenPictures, renderer: qwenRenderer}
+var qwenKit = kit{load: LoadQwen, loadOn: loadQwen, pictures: qwenPictures, renderer: qwenRenderer}
 
 func qwenRenderer(dir string) (Renderer, int, error) {
 	tok, err := token.LoadBPE(dir)
 	if err != nil {
 		return nil, 0, err
 	}
+	format, err := chat.FormatOf(dir)
+	if err != nil {
+		return nil, 0, err
+	}
 	return func(msgs []chat.Message, tools json.RawMessage) (*chat.Prompt, error) {
-		return chat.Render(tok, msgs, tools, false)
+		return format.Render(tok, msgs, tools, false)
 	}, tok.Size(), nil
 }
 

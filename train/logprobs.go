@@ -10,8 +10,8 @@ import (
 )
 
 // scorer computes log-probs of trained tokens in a pass of its own, before
-// anything is trained, and keeps them in a journal: they are computed once, also
-// when the process dies in between.
+// anything is trained, and keeps them in a journal, with the routes of a policy
+// that has experts: they are computed once, also when the process dies in between.
 type scorer struct {
 	what     string // for messages
 	path     string // of the journal
@@ -36,11 +36,11 @@ func (s *scorer) scores(ctx context.Context, rows []*Sequence) ([][]float32, err
 	var missing []int
 	for i, row := range rows {
 		payload, ok := j.Get(row.ID)
-		if !ok || len(payload) != 4*row.Trained {
+		if !ok || len(payload) < 4*row.Trained {
 			missing = append(missing, i)
 			continue
 		}
-		out[i] = decodeFloats(payload)
+		out[i] = decodeFloats(payload[:4*row.Trained])
 	}
 	s.kept(int64(len(rows) - len(missing)))
 	if len(missing) > 0 {
@@ -78,7 +78,12 @@ func (s *scorer) compute(ctx context.Context, rows []*Sequence, missing []int, o
 		for k, i := range members {
 			out[i] = append([]float32(nil), logp[:p.trained[k]]...)
 			logp = logp[p.trained[k]:]
-			if err := j.Append(rows[i].ID, encodeFloats(out[i])); err != nil {
+			payload := encodeFloats(out[i])
+			if p.routes != nil {
+				cu := p.batch.CuSeqlens
+				payload = appendRoutes(payload, p.routes, int(cu[k]), int(cu[k+1]), len(p.batch.Tokens))
+			}
+			if err := j.Append(rows[i].ID, payload); err != nil {
 				return err
 			}
 		}
@@ -98,6 +103,7 @@ func (p *packed) score(policy Policy, images *Pictures, rows []*Sequence) ([]flo
 	}
 	defer pass.Release()
 	logp, _ := pass.Score(p.rows, p.targets, p.temperature)
+	p.routes = routesOf(pass)
 	return logp, nil
 }
 

@@ -36,7 +36,10 @@ type run struct {
 	budget              int // tokens of a pack, for the fill
 	images              *Pictures
 	goal                objective
+	routes              *routeBook // experts to replay, or nil
 	saveEvery           int
+	device              *Device
+	board               string // folder for TensorBoard's event files; empty: none
 	log                 *slog.Logger
 	stopping            <-chan struct{}
 	note                func(line *Line, took time.Duration) // after every step
@@ -124,16 +127,25 @@ func (r *run) step(ctx context.Context) error {
 	began := time.Now()
 	plan := r.steps[r.done]
 	line := &Line{Step: r.done + 1, Steps: int64(len(r.steps)), Pass: plan.Pass, Packs: len(plan.Packs), LR: Number(r.schedule.At(r.done))}
+	line.Device, line.DType = r.device.place()
 	r.batch = r.batch[:0]
+	cost, most := 0.0, 0.0
 	for _, p := range plan.Packs {
+		before := cost
 		for _, i := range p {
 			r.batch = append(r.batch, r.rows[i])
+			cost += r.rows[i].Cost
 			line.Rows++
 			line.Tokens += int64(len(r.rows[i].Tokens))
 			line.Trained += int64(r.rows[i].Trained)
 		}
+		most = max(most, cost-before)
 	}
 	line.Fill = Number(float64(line.Tokens) / float64(r.budget*len(plan.Packs)))
+	line.Balance = 1
+	if most > 0 {
+		line.Balance = Number(cost / most / float64(len(plan.Packs)))
+	}
 	r.policy.ZeroGrad()
 	r.goal.begin(r.batch, plan.Idle)
 	rest := r.batch
@@ -181,6 +193,12 @@ func (r *run) backward(rows []*Sequence) error {
 	p := &r.pack
 	if err := p.assemble(r.policy, r.images, rows); err != nil {
 		return err
+	}
+	if r.routes != nil {
+		var err error
+		if p.batch.Routes, err = r.routes.of(rows); err != nil {
+			return err
+		}
 	}
 	pass, err := r.policy.Forward(&p.batch)
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 
 	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
-	"searchloop/internal/gemm"
+	"searchloop/internal/peft"
 	"searchloop/internal/recipe"
 	"searchloop/internal/safetensors"
+	"searchloop/internal/tensor"
 )
 
 // adapted is a policy whose own weights stand still and which learns low-rank
@@ -28,16 +29,22 @@ type adapted struct {
 	settings recipe.LoRA
 	scale    float32
 	pairs    []*pair
+	narrow   *tensor.Tensor // room for a gradient in the working kind, where that is not float32
 }
 
+// pair is one adapted weight. The factors, their gradients and their optimizer are
+// in host memory; what is as large as the weight is where the policy is.
 type pair struct {
-	module   string // without .weight, as transformers names it
-	whole    Param  // of the policy
-	frozen   []float32
-	out, in  int
-	a, b     Param
-	scaled   []float32 // s·B
-	gradient []float32
+	module  string // without .weight, as transformers names it
+	be      tensor.Trainer
+	w, g    *tensor.Tensor // of the policy
+	frozen  *tensor.Tensor
+	out, in int
+	a, b    Param
+	scaled  []float32 // s·B
+
+	// Copies beside the policy: A, s·B and, in float32, their gradients.
+	at, sb, da, db *tensor.Tensor
 }
 
 // decoderLinears are the modules that are adapted when the recipe names none.
@@ -58,19 +65,29 @@ func adapt(p Policy, o recipe.LoRA, seed uint64) (Policy, error) {
 	}
 	l := &adapted{Policy: p, settings: o, scale: loraScale(o)}
 	params := p.Params()
+	largest := 0
+	var be tensor.Trainer
 	short := slices.ContainsFunc(params, func(q Param) bool { return strings.HasPrefix(q.Name, "visual.") })
 	for _, q := range params {
 		module, ok := strings.CutSuffix(q.Name, ".weight")
 		if !ok || len(q.Shape) != 2 || !targeted(module, q.Vision, o.Targets) {
 			continue
 		}
-		r := &pair{module: longModule(module, short), whole: q, frozen: slices.Clone(q.W), out: q.Shape[0], in: q.Shape[1]}
+		r := &pair{module: longModule(module, short), out: q.Shape[0], in: q.Shape[1]}
+		r.be, r.w, r.g = q.place()
+		be, largest = r.be, max(largest, r.w.Len())
+		if be.Working() != tensor.Float32 && o.Rank%8 != 0 {
+			return bad("rank", "%d: the GPU's products need a multiple of 8", o.Rank)
+		}
+		r.frozen = be.Alloc(r.w.Len())
+		be.Copy(r.frozen, r.w)
 		factor := func(name string, rows, cols int) Param {
-			return Param{Name: "base_model.model." + r.module + "." + name + ".weight", Shape: []int{rows, cols}, Vision: q.Vision,
+			return Param{Name: peft.Prefix + r.module + "." + name + ".weight", Shape: []int{rows, cols}, Vision: q.Vision,
 				W: make([]float32, rows*cols), G: make([]float32, rows*cols)}
 		}
 		r.a, r.b = factor("lora_A", o.Rank, r.in), factor("lora_B", r.out, o.Rank)
-		r.scaled, r.gradient = make([]float32, len(r.b.W)), q.G
+		r.scaled = make([]float32, len(r.b.W))
+		r.at, r.sb, r.da, r.db = be.Alloc(len(r.a.W)), be.Alloc(len(r.b.W)), be.AllocFull(len(r.a.W)), be.AllocFull(len(r.b.W))
 		h := fnv.New64a()
 		h.Write([]byte(r.module))
 		rng := rand.New(rand.NewPCG(seed, h.Sum64()))
@@ -83,6 +100,9 @@ func adapt(p Policy, o recipe.LoRA, seed uint64) (Policy, error) {
 	if len(l.pairs) == 0 {
 		return bad("targets", "%v: no linear layer of the policy has such a name", o.Targets)
 	}
+	if be.Working() != tensor.Float32 {
+		l.narrow = be.Alloc(largest)
+	}
 	return l, nil
 }
 
@@ -91,10 +111,7 @@ func loraScale(o recipe.LoRA) float32 {
 	if alpha == 0 {
 		alpha = float64(o.Rank)
 	}
-	if o.RSLoRA {
-		return float32(alpha / math.Sqrt(float64(o.Rank)))
-	}
-	return float32(alpha / float64(o.Rank))
+	return peft.LoRA{Rank: o.Rank, Alpha: alpha, RSLoRA: o.RSLoRA}.Scale()
 }
 
 // targeted: names are the last part of a module's, or all of it; the vision
@@ -134,27 +151,44 @@ func (l *adapted) Params() []Param {
 func (l *adapted) gather() {
 	rank := l.settings.Rank
 	for _, p := range l.pairs {
-		gemm.NT(p.b.G, p.gradient, p.a.W, p.out, rank, p.in, false)
+		be, g := p.be, p.g
+		if l.narrow != nil {
+			g = l.narrow.View(0, p.g.Len())
+			be.Copy(g, p.g)
+		}
+		be.Upload(p.at, p.a.W)
+		be.Linear(p.db, g, p.at, nil, p.out, p.in, rank, false)
+		be.Download(p.b.G, p.db)
 		for i := range p.b.G {
 			p.b.G[i] *= l.scale
 		}
 		p.scale(l.scale)
-		gemm.TN(p.a.G, p.scaled, p.gradient, rank, p.in, p.out, false)
+		be.Zero(p.da)
+		be.LinearBackward(nil, p.da, nil, p.sb, g, nil, p.out, p.in, rank, false)
+		be.Download(p.a.G, p.da)
 	}
 }
 
+// scale makes sb s·B.
 func (p *pair) scale(s float32) {
 	for i, x := range p.b.W {
 		p.scaled[i] = s * x
 	}
+	p.be.Upload(p.sb, p.scaled)
+}
+
+// add adds sb·A to w.
+func (p *pair) add(w *tensor.Tensor, rank int) {
+	p.be.Upload(p.at, p.a.W)
+	p.be.LinearBackward(w, nil, nil, p.sb, nil, p.at, p.out, p.in, rank, true)
 }
 
 // apply makes the policy's weights those of the factors.
 func (l *adapted) apply() {
 	for _, p := range l.pairs {
 		p.scale(l.scale)
-		copy(p.whole.W, p.frozen)
-		gemm.NN(p.whole.W, p.scaled, p.a.W, p.out, p.in, l.settings.Rank, true)
+		p.be.Copy(p.w, p.frozen)
+		p.add(p.w, l.settings.Rank)
 	}
 }
 
@@ -163,17 +197,13 @@ func (l *adapted) apply() {
 func (l *adapted) rebase() {
 	for _, p := range l.pairs {
 		p.scale(-l.scale)
-		gemm.NN(p.frozen, p.scaled, p.a.W, p.out, p.in, l.settings.Rank, true)
+		p.add(p.frozen, l.settings.Rank)
 	}
 	l.apply()
 }
 
-// The files of an adapter, in PEFT's format, in a folder of the checkpoint.
-const (
-	AdapterDir     = "adapter"
-	adapterConfig  = "adapter_config.json"
-	adapterWeights = "adapter_model.safetensors"
-)
+// AdapterDir is the folder of a checkpoint that holds the adapter, in PEFT's format.
+const AdapterDir = "adapter"
 
 // Save writes the merged policy, and the adapter beside it.
 func (l *adapted) Save(dir string) error {
@@ -189,7 +219,7 @@ func (l *adapted) Save(dir string) error {
 		}
 	}
 	at := filepath.Join(dir, AdapterDir)
-	if err := safetensors.Write(filepath.Join(at, adapterWeights), tensors, map[string]string{"format": "pt"}); err != nil {
+	if err := safetensors.Write(filepath.Join(at, peft.WeightsFile), tensors, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
 	alpha := l.settings.Alpha
@@ -204,10 +234,10 @@ func (l *adapted) Save(dir string) error {
 	if err != nil {
 		return fail.Wrap(fail.Bug, "write adapter", at, err)
 	}
-	return atomicfile.WriteFile(filepath.Join(at, adapterConfig), append(text, '\n'))
+	return atomicfile.WriteFile(filepath.Join(at, peft.ConfigFile), append(text, '\n'))
 }
 
 // files are what Save writes beside the policy's own.
 func (l *adapted) files() []string {
-	return []string{AdapterDir + "/" + adapterConfig, AdapterDir + "/" + adapterWeights}
+	return []string{AdapterDir + "/" + peft.ConfigFile, AdapterDir + "/" + peft.WeightsFile}
 }

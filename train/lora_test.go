@@ -14,6 +14,7 @@ import (
 	"searchloop/internal/fail"
 	"searchloop/internal/manifest"
 	"searchloop/internal/model/qwenvl"
+	"searchloop/internal/peft"
 	"searchloop/internal/recipe"
 	"searchloop/internal/safetensors"
 	"searchloop/rollout/trajectory"
@@ -79,6 +80,32 @@ func loraWorld(t *testing.T) (toyWorld, []string) {
 	return w, []string{"sft.pack_tokens=256", "sft.batch_tokens=80", "sft.epochs=20", "sft.optimizer.lr=0.01", "sft.lora={rank: 4, alpha: 8}", "sft.save_steps=2"}
 }
 
+// sameAsPEFT compares an adapter's names and shapes with those that PEFT gives to
+// one of the same settings; testdata/adapter.py wrote them down.
+func sameAsPEFT(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/adapter.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want struct{ Shapes map[string][]int }
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got := map[string][]int{}
+	for _, name := range f.Names() {
+		_, got[name], _ = f.Info(name)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want.Shapes) {
+		t.Errorf("adapter %v, PEFT's %v", got, want.Shapes)
+	}
+}
+
 // An adapter is learned, saved in PEFT's form, and is what distinguishes the
 // merged policy from the one it started from.
 func TestLoRA(t *testing.T) {
@@ -121,10 +148,18 @@ func TestLoRA(t *testing.T) {
 		t.Errorf("%d tensors moved", moved)
 	}
 	var config map[string]any
-	text, err := os.ReadFile(filepath.Join(o.Out, AdapterDir, adapterConfig))
+	text, err := os.ReadFile(filepath.Join(o.Out, AdapterDir, peft.ConfigFile))
 	if err != nil || json.Unmarshal(text, &config) != nil || config["r"] != 4.0 || config["lora_alpha"] != 8.0 || config["peft_type"] != "LORA" {
 		t.Errorf("%s, %v", text, err)
 	}
+	if dir := os.Getenv("SEARCHLOOP_ADAPTER"); dir != "" { // for testdata/adapter.py
+		for _, name := range []string{"policy", "out"} {
+			if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(w.at(name))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sameAsPEFT(t, filepath.Join(o.Out, AdapterDir, peft.WeightsFile))
 	// Merging it into the base gives the checkpoint.
 	mo := MergeOptions{Policy: w.at("policy"), Adapter: filepath.Join(o.Out, AdapterDir), Out: w.at("merged")}
 	if err := Merge(context.Background(), toyRun(t), mo); err != nil {
@@ -225,10 +260,10 @@ func TestAdapterRefusals(t *testing.T) {
 		"no json":       {"{", pair(32, 32)},
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, adapterConfig), []byte(c.config), 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, peft.ConfigFile), []byte(c.config), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := safetensors.Write(filepath.Join(dir, adapterWeights), c.tensors, nil); err != nil {
+		if err := safetensors.Write(filepath.Join(dir, peft.WeightsFile), c.tensors, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := addAdapter(base, dir); name == "good" && err != nil || name != "good" && kindOf(err) != fail.BadInput {

@@ -12,6 +12,7 @@ const (
 	LossPPO   = "ppo"   // PPO's clipped surrogate with two bounds (DAPO, arXiv 2503.14476) and dual clip (arXiv 1912.09729)
 	LossGSPO  = "gspo"  // the same of one ratio a row, exp(mean(new-old)): arXiv 2507.18071
 	LossCISPO = "cispo" // -sg(clip(r))·A·log-prob, whose gradient never vanishes: MiniMax-M1, arXiv 2506.13585
+	LossDPPO  = "dppo"  // -r·A of tokens whose probability has not moved too far already, by its difference and not by its ratio (prime-rl)
 	LossSAPO  = "sapo"  // -(4/τ)·sigmoid(τ(r-1))·A, a soft gate in place of a clip: arXiv 2511.20347
 )
 
@@ -23,7 +24,8 @@ const (
 // nothing that stands there, not even a NaN, can touch a value or a gradient.
 type Loss struct {
 	Kind                     string  // empty is LossPPO
-	ClipLow, ClipHigh        float64 // r is clipped to [1-ClipLow, 1+ClipHigh]
+	ClipLow, ClipHigh        float64 // r is clipped to [1-ClipLow, 1+ClipHigh]; DPPO: bounds of the difference of probabilities
+	OldKL                    float64 // DPPO: coefficient of (new-old)², which holds the dropped tokens too
 	DualClip                 float64 // PPO: for A<0 the surrogate is at most -A·DualClip; 0 = off
 	TauPositive, TauNegative float64 // SAPO: τ for A>0 and for the others
 	KL                       float64 // coefficient; 0 = no reference is needed
@@ -43,7 +45,7 @@ const (
 
 // NewLoss reads the loss of a recipe and refuses what has no meaning.
 func NewLoss(g recipe.GRPO) (*Loss, error) {
-	l := &Loss{Kind: g.Loss, ClipLow: g.ClipLow, ClipHigh: g.ClipHigh, DualClip: g.DualClip, TauPositive: g.TauPositive, TauNegative: g.TauNegative,
+	l := &Loss{Kind: g.Loss, ClipLow: g.ClipLow, ClipHigh: g.ClipHigh, DualClip: g.DualClip, TauPositive: g.TauPositive, TauNegative: g.TauNegative, OldKL: g.OldKL,
 		KL: g.KL, Estimator: g.KLEstimator, KLImportance: g.KLImportance, Entropy: g.Entropy}
 	if l.Kind == "" {
 		l.Kind = LossPPO
@@ -59,12 +61,12 @@ func NewLoss(g recipe.GRPO) (*Loss, error) {
 	}
 	switch l.Kind {
 	case LossPPO:
-	case LossGSPO, LossCISPO, LossSAPO:
+	case LossGSPO, LossCISPO, LossSAPO, LossDPPO:
 		if l.DualClip != 0 {
 			return bad("dual_clip", "%g: %s has none, set it to 0", l.DualClip, l.Kind)
 		}
 	default:
-		return bad("loss", "%q: want %s, %s, %s or %s", l.Kind, LossPPO, LossGSPO, LossCISPO, LossSAPO)
+		return bad("loss", "%q: want %s, %s, %s, %s or %s", l.Kind, LossPPO, LossGSPO, LossCISPO, LossSAPO, LossDPPO)
 	}
 	switch {
 	case !(l.ClipLow > 0 && l.ClipLow <= 1):
@@ -77,6 +79,8 @@ func NewLoss(g recipe.GRPO) (*Loss, error) {
 		return bad("tau_positive", "%g: want more than 0", l.TauPositive)
 	case !(l.TauNegative > 0) || math.IsInf(l.TauNegative, 0):
 		return bad("tau_negative", "%g: want more than 0", l.TauNegative)
+	case !(l.OldKL >= 0) || math.IsInf(l.OldKL, 0) || l.OldKL != 0 && l.Kind != LossDPPO:
+		return bad("old_kl", "%g: want 0 or more, and 0 unless the loss is %s", l.OldKL, LossDPPO)
 	case !(l.KL >= 0) || math.IsInf(l.KL, 0):
 		return bad("kl", "%g: want 0 or more", l.KL)
 	case math.IsNaN(l.Entropy) || math.IsInf(l.Entropy, 0):
@@ -129,6 +133,19 @@ func (l *Loss) weighted(logp, r, a float64) (value, slope float64, c clip) {
 		c = clippedLow
 	}
 	return -w * a * logp, -w * a, c
+}
+
+// kept is DPPO: a token is dropped once its probability has gone beyond a bound in
+// the direction that its advantage pushes it.
+func (l *Loss) kept(logp, old, r, a float64) (value, slope float64, c clip) {
+	moved := math.Exp(logp) - math.Exp(old)
+	switch {
+	case a > 0 && moved > l.ClipHigh:
+		return 0, 0, clippedHigh
+	case a <= 0 && moved < -l.ClipLow:
+		return 0, 0, clippedLow
+	}
+	return -a * r, -a * r, unclipped
 }
 
 // gated is SAPO.
@@ -225,6 +242,8 @@ func (l *Loss) Row(c Columns, advantage, weight float64, dlogp, dentropy []float
 			inside = true
 		case LossSAPO:
 			value, slope = l.gated(r, advantage)
+		case LossDPPO:
+			value, slope, which = l.kept(logp, float64(c.Old[i]), r, advantage)
 		default:
 			value, slope, which = l.surrogate(r, advantage)
 		}
@@ -235,6 +254,8 @@ func (l *Loss) Row(c Columns, advantage, weight float64, dlogp, dentropy []float
 			w := float64(c.Weight[i])
 			value, slope = value*w, slope*w
 		}
+		value += l.OldKL * d * d
+		slope += 2 * l.OldKL * d
 		var kl float64
 		if l.KL != 0 {
 			var dkl float64

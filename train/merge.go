@@ -2,9 +2,7 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +11,7 @@ import (
 	"searchloop/internal/fail"
 	"searchloop/internal/gemm"
 	"searchloop/internal/job"
-	"searchloop/internal/recipe"
+	"searchloop/internal/peft"
 	"searchloop/internal/safetensors"
 )
 
@@ -30,7 +28,7 @@ func Merge(_ context.Context, r *job.Run, o MergeOptions) error { return merge(r
 
 func merge(r *job.Run, o MergeOptions, k kit) error {
 	inputs := map[string]string{}
-	for _, name := range []string{adapterConfig, adapterWeights} {
+	for _, name := range []string{peft.ConfigFile, peft.WeightsFile} {
 		inputs["adapter/"+name] = filepath.Join(o.Adapter, name)
 	}
 	if err := policyInputs(inputs, "policy", o.Policy); err != nil {
@@ -81,48 +79,13 @@ func merge(r *job.Run, o MergeOptions, k kit) error {
 	return d.SealFiles(append(append(written, small...), doneName), meta)
 }
 
-// adapterFile is what is read of adapter_config.json.
-type adapterFile struct {
-	Type         string         `json:"peft_type"`
-	Rank         int            `json:"r"`
-	Alpha        float64        `json:"lora_alpha"`
-	RSLoRA       bool           `json:"use_rslora"`
-	DoRA         bool           `json:"use_dora"`
-	Bias         string         `json:"bias"`
-	Transposed   bool           `json:"fan_in_fan_out"`
-	RankPattern  map[string]any `json:"rank_pattern"`
-	AlphaPattern map[string]any `json:"alpha_pattern"`
-	ToSave       []string       `json:"modules_to_save"`
-}
-
-func readAdapterConfig(dir string) (*adapterFile, error) {
-	path := filepath.Join(dir, adapterConfig)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "read adapter", path, err), "a folder that PEFT or this program wrote is needed")
-	}
-	c := &adapterFile{Bias: "none"}
-	if err := json.Unmarshal(text, c); err != nil {
-		return nil, fail.Wrap(fail.BadInput, "read adapter", path, err)
-	}
-	switch {
-	case c.Type != "LORA":
-		return nil, fail.New(fail.BadInput, "read adapter", path, "peft_type %q is not LORA", c.Type)
-	case c.Rank < 1 || !(c.Alpha > 0):
-		return nil, fail.New(fail.BadInput, "read adapter", path, "r is %d and lora_alpha %g", c.Rank, c.Alpha)
-	case c.DoRA || c.Transposed || len(c.RankPattern) > 0 || len(c.AlphaPattern) > 0 || len(c.ToSave) > 0 || c.Bias != "none":
-		return nil, fail.New(fail.BadInput, "read adapter", path, "use_dora, fan_in_fan_out, rank_pattern, alpha_pattern, modules_to_save and bias are not supported")
-	}
-	return c, nil
-}
-
 // addAdapter changes the policy's weights. After an error they are as they were.
 func addAdapter(policy Policy, dir string) error {
-	c, err := readAdapterConfig(dir)
+	c, err := peft.Read("read adapter", dir)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, adapterWeights)
+	path := filepath.Join(dir, peft.WeightsFile)
 	f, err := safetensors.OpenFile(path)
 	if err != nil {
 		return err
@@ -139,7 +102,7 @@ func addAdapter(policy Policy, dir string) error {
 	type factors struct{ a, b string }
 	found := map[string]*factors{}
 	for _, name := range f.Names() {
-		key := strings.Replace(strings.TrimPrefix(name, "base_model.model."), ".default.", ".", 1)
+		key := strings.Replace(strings.TrimPrefix(name, peft.Prefix), ".default.", ".", 1)
 		module, isA := strings.CutSuffix(key, ".lora_A.weight")
 		if !isA {
 			var isB bool
@@ -156,7 +119,7 @@ func addAdapter(policy Policy, dir string) error {
 			found[module].b = name
 		}
 	}
-	scale := loraScale(recipe.LoRA{Rank: c.Rank, Alpha: c.Alpha, RSLoRA: c.RSLoRA})
+	scale := c.Scale()
 	type sum struct {
 		p    Param
 		a, b []float32

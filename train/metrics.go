@@ -30,8 +30,11 @@ type Line struct {
 	Tokens   int64  `json:"tokens"`         // of all rows
 	Trained  int64  `json:"trained_tokens"` // of these, in the loss
 	Packs    int    `json:"packs"`
-	Fill     Number `json:"pack_fill"` // share of the packs' budget that holds tokens
-	Entropy  Number `json:"entropy"`   // mean over trained tokens
+	Fill     Number `json:"pack_fill"`    // share of the packs' budget that holds tokens
+	Balance  Number `json:"pack_balance"` // mean cost of a pack by that of the dearest
+	Entropy  Number `json:"entropy"`      // mean over trained tokens
+	Device   string `json:"device"`       // that computed it: cpu or cuda
+	DType    string `json:"dtype"`        // of weights and activations there
 
 	*Update // GRPO only
 }

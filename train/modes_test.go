@@ -81,6 +81,27 @@ func TestSAPO(t *testing.T) {
 	}
 }
 
+func TestDPPO(t *testing.T) {
+	l := mustLoss(t, recipe.GRPO{Loss: LossDPPO, ClipLow: .2, ClipHigh: .2, OldKL: 1e-3})
+	ln := func(p float64) float32 { return float32(math.Log(p)) }
+	for _, c := range []struct{ p, old, a, v float64 }{{.5, .2, 1, .0008396}, {.5, .2, -1, 2.5008396}, {.3, .25, 1, -1.1999668}} {
+		v, d := one(l, Columns{New: f(ln(c.p)), Old: f(ln(c.old))}, c.a)
+		near(t, "value", v, c.v, 5e-7)
+		slope := 2e-3 * math.Log(c.p/c.old)
+		if c.v != .0008396 {
+			slope -= c.a * c.p / c.old
+		}
+		near(t, "slope", d, slope, 1e-6)
+	}
+	// The other bound, with either sign.
+	if v, d := one(l, Columns{New: f(ln(.2)), Old: f(ln(.5))}, -1); math.Abs(v-.0008396) > 5e-7 || d >= 0 {
+		t.Errorf("pushed down too far: %g, slope %g", v, d)
+	}
+	if _, err := NewLoss(recipe.GRPO{ClipLow: .2, ClipHigh: .2, OldKL: 1}); kindOf(err) != fail.Usage {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestDivergenceVariants(t *testing.T) {
 	v, s := divergence("k3+", -1, -1.5)
 	near(t, "k3+", v, .1065307, 1e-7)
@@ -256,7 +277,7 @@ func TestAdvantageVariants(t *testing.T) {
 			near(t, method, a.Values[at], want[i], 2e-7)
 		}
 	}
-	a, _ := Estimate([]Outcome{{"a", -1, Keep}, {"a", 1, Keep}, {"b", -2, Keep}, {"b", 1, Keep}}, AdvantageMaxRL, 0)
+	a, _ := Estimate([]Outcome{{"a", -1, Keep, ""}, {"a", 1, Keep, ""}, {"b", -2, Keep, ""}, {"b", 1, Keep, ""}}, AdvantageMaxRL, 0)
 	if a.Values[0] != 0 || a.Values[2] != 0 {
 		t.Errorf("a mean of 0 or less: %v", a.Values)
 	}

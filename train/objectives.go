@@ -45,6 +45,7 @@ type improvement struct {
 	mismatch Mismatch
 
 	over    Denominator
+	units   map[string]int // trained tokens by rollout, when rollouts are averaged
 	tally   Tally
 	rows    []*Sequence
 	scale   float64 // of the correction's weights
@@ -53,8 +54,16 @@ type improvement struct {
 
 func (g *improvement) begin(rows []*Sequence, idle []int) {
 	g.over, g.tally, g.rows, g.scale = g.divisor, Tally{}, rows, 1
+	g.units = map[string]int{}
 	for _, s := range rows {
-		g.over.Count(g.counted(s))
+		if g.divisor.Mode == RolloutMeanTokenMean {
+			g.units[s.Rollout] += g.counted(s)
+		} else {
+			g.over.Count(g.counted(s))
+		}
+	}
+	for _, n := range g.units {
+		g.over.Count(n) // sums of integers: the map's order does not show
 	}
 	for _, n := range idle {
 		g.over.Count(n)
@@ -70,6 +79,14 @@ func (g *improvement) counted(s *Sequence) int {
 		return s.Kept
 	}
 	return s.Trained
+}
+
+// share is what each token of a row weighs in the loss.
+func (g *improvement) share(s *Sequence) float64 {
+	if g.divisor.Mode == RolloutMeanTokenMean {
+		return g.over.Weight(g.units[s.Rollout])
+	}
+	return g.over.Weight(g.counted(s))
 }
 
 // weight of the row's tokens, normalized.
@@ -92,7 +109,7 @@ func (g *improvement) slopes(rows []*Sequence, logp, entropy, dlogp, dentropy []
 		if c.Old == nil {
 			c.Old = c.New
 		}
-		g.loss.Row(c, s.Advantage, g.over.Weight(g.counted(s)), dlogp[at:to], dentropy[at:to], &g.tally)
+		g.loss.Row(c, s.Advantage, g.share(s), dlogp[at:to], dentropy[at:to], &g.tally)
 		if g.measure && s.Sampled != nil {
 			g.mismatch.Add(c.New, s.Sampled)
 		}

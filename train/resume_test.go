@@ -265,13 +265,19 @@ func TestGradientThatIsNoNumber(t *testing.T) {
 	}
 }
 
-const childEnv = "SEARCHLOOP_TRAIN_CHILD" // "recipe|root|out|overrides"
+const childEnv = "SEARCHLOOP_TRAIN_CHILD" // "recipe|root|out|overrides", and "|next" for a second epoch after it
 
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
 		f := strings.Split(child, "|")
 		r := job.NewRun("grpo", job.Flags{ProgressMode: "none", RecipePath: f[0], Set: strings.Split(f[3], " ")}, os.Stdout, os.Stderr)
-		err := grpo(context.Background(), r, toyWorld{f[1]}.options(f[2]), toyKit)
+		o := toyWorld{f[1]}.options(f[2])
+		err := grpo(context.Background(), r, o, toyKit)
+		if err == nil && len(f) > 4 {
+			r = job.NewRun("grpo", r.Flags, os.Stdout, os.Stderr)
+			o.Policy, o.Out = o.Out, o.Out+"-"+f[4]
+			err = grpo(context.Background(), r, o, toyKit)
+		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -280,13 +286,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var killSet = []string{"grpo.passes=8", "grpo.old_logprobs=recompute"}
+var killSet = []string{"grpo.passes=8", "grpo.old_logprobs=recompute", "grpo.max_mismatch=0"}
 
-// Killed at random moments and run again, a job ends with the bytes of a run
-// that nobody disturbed.
+// Killed at ten random moments and once between its epochs, and run again each
+// time, a run of two epochs ends with the bytes of one that nobody disturbed.
 func TestKillAtRandom(t *testing.T) {
 	w := newToyWorld(t, t.TempDir(), 12, nil)
 	quiet := mustGRPO(t, w, "quiet", killSet...)
+	o := w.options("quiet-next")
+	o.Policy = quiet
+	if err := grpo(context.Background(), toyRun(t, killSet...), o, toyKit); err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(w.root, "toy.yaml")
 	if err := os.WriteFile(path, []byte(toyRecipe), 0o666); err != nil {
 		t.Fatal(err)
@@ -295,22 +306,17 @@ func TestKillAtRandom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := func() *exec.Cmd {
+	// ended runs a child that is killed when the moment comes, and says whether it
+	// came to its end before.
+	ended := func(moment <-chan time.Time) bool {
 		c := exec.Command(exe, "-test.run=^$")
-		c.Env = append(os.Environ(), childEnv+"="+path+"|"+w.root+"|killed|"+strings.Join(killSet, " "))
-		c.Stderr = os.Stderr
-		if testing.Verbose() {
-			c.Stderr = nil
+		c.Env = append(os.Environ(), childEnv+"="+path+"|"+w.root+"|killed|"+strings.Join(killSet, " ")+"|next")
+		if !testing.Verbose() {
+			c.Stderr = os.Stderr
 		}
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		return c
-	}
-	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
-	kills, most := 0, 20*time.Millisecond
-	for began := time.Now(); ; {
-		c := start()
 		done := make(chan error, 1)
 		go func() { done <- c.Wait() }()
 		select {
@@ -318,17 +324,54 @@ func TestKillAtRandom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sameCheckpoint(t, quiet, w.at("killed"))
-			t.Logf("killed %d times", kills)
-			return
-		case <-time.After(time.Duration(rng.Int64N(int64(most)))):
+			return true
+		case <-moment:
 			c.Process.Kill()
 			<-done
+			return false
+		}
+	}
+	check := func() {
+		sameCheckpoint(t, quiet, w.at("killed"))
+		sameCheckpoint(t, o.Out, w.at("killed-next"))
+	}
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	kills, boundary, most := 0, false, 20*time.Millisecond
+	for began := time.Now(); kills < 10 || !boundary; {
+		if kills >= 10 {
+			boundary = !ended(sealed(w.at("killed")))
+		} else if ended(time.After(time.Duration(rng.Int64N(int64(most))))) {
+			check() // too quick for this machine: from the beginning
+			for _, dir := range []string{"killed", "killed-next"} {
+				if err := os.RemoveAll(w.at(dir)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		} else {
 			kills++
-			most += 4 * time.Millisecond // so that it ends on a slow machine too
+			most += 4 * time.Millisecond
 		}
 		if time.Since(began) > time.Minute {
 			t.Fatal("it does not get anywhere")
 		}
 	}
+	if !ended(nil) {
+		t.Fatal("nobody killed it")
+	}
+	check()
+}
+
+// sealed fires when the dataset in dir is finished.
+func sealed(dir string) <-chan time.Time {
+	c := make(chan time.Time, 1)
+	go func() {
+		for {
+			if _, err := os.Stat(manifest.Path(dir)); err == nil {
+				c <- time.Now()
+				return
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}()
+	return c
 }

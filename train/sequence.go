@@ -12,6 +12,7 @@ type Sequence struct {
 	Spans   []Span // of trained tokens, ascending, not touching, none at 0
 	Trained int    // tokens in Spans
 	Images  []ImageRef
+	Cost    float64 // operations of training on it; packs are balanced by it
 
 	Temperature float32
 	// One value a trained token, in order. Old is what the ratio is formed with;
@@ -19,6 +20,7 @@ type Sequence struct {
 	Sampled, Old, Ref []float32
 	Advantage, Reward float64
 	Group             int
+	Rollout           string // rows of one rollout weigh as one in RolloutMeanTokenMean; otherwise empty
 
 	// Of a Correction: weights of the policy term (nil: 1), tokens that it rejects
 	// (nil: none), how many it leaves, and how many weights lay outside its bounds.
@@ -70,10 +72,13 @@ type packed struct {
 	batch         qwenvl.Batch
 	rows, targets []int32
 	temperature   float32
-	trained       []int // trained tokens of each sequence
+	trained       []int     // trained tokens of each sequence
+	routes        [][]int32 // that a score took
+	blank         []float32 // patches of images that nobody looks at
 }
 
 // assemble lays sequences one after the other. All must have one temperature.
+// Without images it is a plan: the images' patches are all zero.
 func (p *packed) assemble(policy Policy, images *Pictures, seqs []*Sequence) error {
 	b := &p.batch
 	b.Tokens, b.Images = b.Tokens[:0], b.Images[:0]
@@ -82,15 +87,23 @@ func (p *packed) assemble(policy Policy, images *Pictures, seqs []*Sequence) err
 		b.Positions[a] = b.Positions[a][:0]
 	}
 	p.rows, p.targets, p.trained = p.rows[:0], p.targets[:0], p.trained[:0]
+	b.Routes = nil
 	p.temperature = seqs[0].Temperature
 	var grids [][3]int32
 	for _, s := range seqs {
 		start := int32(len(b.Tokens))
 		grids = grids[:0]
 		for _, im := range s.Images {
-			patches, err := images.Patches(im.ID, im.Grid)
-			if err != nil {
-				return err
+			var patches []float32
+			if images == nil {
+				n := int(im.Grid[0]) * int(im.Grid[1]) * int(im.Grid[2]) * policy.Traits().PatchDim
+				p.blank = sized(p.blank, n)
+				patches = p.blank
+			} else {
+				var err error
+				if patches, err = images.Patches(im.ID, im.Grid); err != nil {
+					return err
+				}
 			}
 			b.Images = append(b.Images, qwenvl.Image{Grid: im.Grid, Patches: patches, Offset: start + im.Offset})
 			grids = append(grids, im.Grid)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"searchloop/internal/cuda"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/manifest"
@@ -24,6 +25,9 @@ type SFTOptions struct {
 	// Tools are the schemas that the policy will see in its system message; empty
 	// when the recipe sends none.
 	Tools json.RawMessage
+
+	TensorBoard string // folder for event files; empty: none are written
+	Device      string // as NewDevice reads it
 }
 
 // SFT teaches a policy to write the assistant turns of finished trajectories
@@ -31,7 +35,8 @@ type SFTOptions struct {
 // everything before them.
 func SFT(ctx context.Context, r *job.Run, o SFTOptions) error { return sft(ctx, r, o, qwenKit) }
 
-func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) error {
+func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) (err error) {
+	defer cuda.Guard(&err)
 	rec, err := r.Recipe()
 	if err != nil {
 		return err
@@ -47,6 +52,10 @@ func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) error {
 	}
 	if o.Rollouts == "" && len(o.Examples) == 0 {
 		return fail.New(fail.Usage, "sft", "", "nothing to learn from: --rollouts or --examples is needed")
+	}
+	dev, err := NewDevice(o.Device, r.Log)
+	if err != nil {
+		return err
 	}
 	inputs := map[string]string{"rollouts": o.Rollouts, "judged": o.Judged}
 	for i, path := range o.Examples {
@@ -66,26 +75,36 @@ func sft(ctx context.Context, r *job.Run, o SFTOptions, k kit) error {
 		Tools json.RawMessage `json:",omitempty"`
 		// Pictures are the images that examples name by path.
 		Pictures string `json:",omitempty"`
-	}{"sft", rec.Seed, g, o.Tools, examples.digest()}})
+		// Device is empty for the CPU.
+		Device string `json:",omitempty"`
+	}{"sft", rec.Seed, g, o.Tools, examples.digest(), dev.identity()}})
 	if err != nil || part == nil {
 		return err
 	}
 	defer part.Discard()
+	if k, err = k.open(dev); err != nil {
+		return err
+	}
 	s := &school{run: r, o: o, kit: k, settings: g, images: examples.images, examples: examples.rows}
 	if err := s.read(); err != nil {
+		return err
+	}
+	steps := s.plan(rec.Seed, g)
+	if err := planRun(r, dev, s.policy, packsOfSteps(s.rows, steps), g.Recompute, g.Optimizer, g.LoRA); err != nil {
 		return err
 	}
 	if s.policy, err = adapt(s.policy, g.LoRA, rec.Seed); err != nil {
 		return err
 	}
-	t, err := newRun(r, d, "sft", g.Optimizer, s.policy, s.rows, s.plan(rec.Seed, g), g.PackTokens, g.SaveSteps, s.images, new(imitation))
+	t, err := newRun(r, d, "sft", g.Optimizer, s.policy, s.rows, steps, g.PackTokens, g.SaveSteps, s.images, new(imitation))
 	if err != nil {
 		return err
 	}
+	t.board, t.device = o.TensorBoard, dev
 	if err := t.train(ctx, r); err != nil {
 		return err
 	}
-	meta := Meta{Kind: "sft", Steps: t.done, Rows: int64(len(s.rows)), Refused: int64(len(s.refused)), Skipped: t.opt.Skipped}
+	meta := Meta{Kind: "sft", Steps: t.done, Rows: int64(len(s.rows)), Refused: int64(len(s.refused)), Skipped: t.opt.Skipped, Device: dev.String(), DType: dev.dtype()}
 	if err := publish(d, d.Dir(), o.Policy, s.policy, s.stats, s.refused, o.Rollouts, &meta); err != nil {
 		return err
 	}
@@ -98,7 +117,10 @@ func checkSFT(g recipe.SFT) error {
 	if _, err := NewSchedule(g.Optimizer, 1); err != nil {
 		return err
 	}
-	if _, err := NewAdamW(g.Optimizer, nil); err != nil {
+	if err := checkOptimizer(g.Optimizer); err != nil {
+		return err
+	}
+	if err := checkRecompute("sft.recompute", g.Recompute); err != nil {
 		return err
 	}
 	for _, s := range []struct {

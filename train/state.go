@@ -68,18 +68,23 @@ func readCursor(dir string) (*Cursor, error) {
 // writeState makes the present weights and moments the state in dir. The older
 // state goes only when the new one is complete.
 func writeState(dir string, c Cursor, params []Param, opt *AdamW) error {
-	if name, ok := finite(params); !ok {
-		return fail.New(fail.Bound, "write training state", dir, "the weights of %s are no numbers any more; the last state is kept", name)
+	var room []float32
+	for i, p := range params {
+		if _, ok := numbers(opt.weights(i, &room)); !ok {
+			return fail.New(fail.Bound, "write training state", dir, "the weights of %s are no numbers any more; the last state is kept", p.Name)
+		}
 	}
 	c.Version, c.File = cursorVersion, fmt.Sprintf("state-%08d.safetensors", c.Step)
 	c.Updates, c.Skipped = opt.Updates, opt.Skipped
 	tensors := make([]safetensors.Tensor, 0, 3*len(params))
 	for i, p := range params {
-		for _, t := range []struct {
-			kind string
-			x    []float32
-		}{{"weight.", p.W}, {"m.", opt.m[i]}, {"v.", opt.v[i]}} {
-			tensors = append(tensors, safetensors.Tensor{Name: t.kind + p.Name, DType: "F32", Shape: p.Shape, F32: t.x})
+		read := func() []float32 { room = sized(room, p.size()); return room }
+		for kind, values := range map[string]func() []float32{
+			"weight.": func() []float32 { return opt.weights(i, &room) },
+			"m.":      func() []float32 { x := read(); opt.read(i, nil, x, nil); return x },
+			"v.":      func() []float32 { x := read(); opt.read(i, nil, nil, x); return x },
+		} {
+			tensors = append(tensors, safetensors.Tensor{Name: kind + p.Name, DType: "F32", Shape: p.Shape, Values: values})
 		}
 	}
 	path := filepath.Join(dir, c.File)
@@ -147,17 +152,17 @@ func (c *Cursor) open(dir string, params []Param) (*safetensors.Model, error) {
 
 // read copies an opened state. The moments always, the weights if asked for.
 func (c *Cursor) read(f *safetensors.Model, params []Param, opt *AdamW, weights bool) error {
+	var room []float32
 	for i, p := range params {
-		if weights {
-			if err := f.Read("weight."+p.Name, p.W); err != nil {
+		room = sized(room, p.size())
+		for kind, to := range map[string]*[3][]float32{"weight.": {room}, "m.": {nil, room}, "v.": {nil, nil, room}} {
+			if kind == "weight." && !weights {
+				continue
+			}
+			if err := f.Read(kind+p.Name, room); err != nil {
 				return err
 			}
-		}
-		if err := f.Read("m."+p.Name, opt.m[i]); err != nil {
-			return err
-		}
-		if err := f.Read("v."+p.Name, opt.v[i]); err != nil {
-			return err
+			opt.write(i, to[0], to[1], to[2])
 		}
 	}
 	opt.Updates, opt.Skipped = c.Updates, c.Skipped
@@ -188,14 +193,12 @@ func resume(dir, metrics, run string, params []Param, opt *AdamW) (c *Cursor, wh
 	return c, "", c.read(f, params, opt, true)
 }
 
-// finite names the first tensor that holds an infinity or NaN.
-func finite(params []Param) (string, bool) {
-	for _, p := range params {
-		for _, w := range p.W {
-			if w-w != 0 {
-				return p.Name, false
-			}
+// numbers gives the place of the first infinity or NaN.
+func numbers(x []float32) (int, bool) {
+	for i, w := range x {
+		if w-w != 0 {
+			return i, false
 		}
 	}
-	return "", true
+	return 0, true
 }

@@ -62,7 +62,7 @@ func (s *Stats) row(r *trajectory.Row) {
 			if t.Call != "" {
 				calls[t.Call]++
 			}
-		case t.Role == "tool" && t.Error != "":
+		case t.Observation() && t.Error != "":
 			s.CallErrors++
 		}
 	}

@@ -22,6 +22,7 @@ func (r *Refusal) Error() string {
 // Reasons of refusals.
 const (
 	NoTokens       = "no token ids"
+	NotSampled     = "tokens were made of the text, not sampled"
 	LengthsDiffer  = "lengths differ"
 	BadToken       = "token outside of the vocabulary"
 	NothingTrained = "no trained token"
@@ -61,6 +62,9 @@ type Checker struct {
 	// Recompute: old log-probs are computed here, so the sampled ones are only
 	// compared and may be of another temperature.
 	Recompute bool
+	// Retokenised rows are taken too: their tokens may differ from the sampled ones, and
+	// no log-prob was sampled with them. It needs old log-probs from here.
+	Retokenised bool
 }
 
 // positiveLogprob is how far above 0 a rounded log-prob of a certain token is
@@ -88,6 +92,9 @@ func (c *Checker) Row(row *trajectory.Row) (*Sequence, *Refusal) {
 	if r := c.Sequence(s); r != nil {
 		return nil, r
 	}
+	if row.TokenSource == trajectory.Retokenised {
+		return s, nil // nothing to compare with
+	}
 	s.Sampled = pick(row.Logprobs, s.Spans, s.Trained)
 	for i, l := range s.Sampled {
 		if !(l <= positiveLogprob) || math.IsInf(float64(l), 0) {
@@ -113,6 +120,12 @@ func (c *Checker) mode(row *trajectory.Row) *Refusal {
 	case row.TopK > 0:
 		return refuse(Truncation, "top_k %d: the sampler renormalised over a part of the vocabulary", row.TopK)
 	}
+	if row.TokenSource == trajectory.Retokenised {
+		if !c.Retokenised {
+			return refuse(NotSampled, "the policy server gave no token ids; with grpo.retokenised: accept they are trained on, by log-probs that are computed here")
+		}
+		return nil
+	}
 	switch row.LogprobMode {
 	case trajectory.LogprobProcessed:
 	case trajectory.LogprobRaw:
@@ -129,7 +142,7 @@ func (c *Checker) mode(row *trajectory.Row) *Refusal {
 	return nil
 }
 
-// Sequence checks tokens, spans and images.
+// Sequence checks tokens, spans and images, and says what the row costs.
 func (c *Checker) Sequence(s *Sequence) *Refusal {
 	switch {
 	case len(s.Tokens) > c.Budget:
@@ -155,7 +168,15 @@ func (c *Checker) Sequence(s *Sequence) *Refusal {
 			}
 		}
 	}
-	return c.images(s)
+	if r := c.images(s); r != nil {
+		return r
+	}
+	grids := make([][3]int32, len(s.Images))
+	for i, im := range s.Images {
+		grids[i] = im.Grid
+	}
+	s.Cost = c.Cost.Row(len(s.Tokens), grids, c.Merge)
+	return nil
 }
 
 // images checks that the runs of image pads are exactly those that the grids

@@ -44,6 +44,27 @@ func TestGoodRow(t *testing.T) {
 	}
 }
 
+// Tokens that were made of the text are not trained on, unless the recipe says so; then
+// nothing is taken for sampled.
+func TestRetokenisedRowsAreRefused(t *testing.T) {
+	row := goodRow()
+	row.TokenSource, row.LogprobMode = trajectory.Retokenised, trajectory.LogprobNone
+	clear(row.Logprobs)
+	c := toyChecker()
+	if _, refusal := c.Row(&row); refusal == nil || refusal.Reason != NotSampled {
+		t.Fatalf("%v", refusal)
+	}
+	c.Retokenised = true
+	s, refusal := c.Row(&row)
+	if refusal != nil || s.Sampled != nil || s.Trained != 3 {
+		t.Errorf("%+v %v", s, refusal)
+	}
+	row.TokenIDs[3] = 2 // images are checked all the same
+	if _, refusal := c.Row(&row); refusal == nil || refusal.Reason != BadImages {
+		t.Errorf("%v", refusal)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -1,49 +1,33 @@
 // Command bench measures prep and lens against Python doing the same job on this
-// machine (peer.py, beside it) and writes the figures as a list of
+// machine (peer.py, beside it). Inputs are made in a folder that is removed
+// afterwards; every figure is of the median of --times turns of ours and the peer's,
+// so that a busy machine hits both.
 //
-//	{name, unit, ours, peer, peer_name, ratio, bound, note}
-//
-// ratio above 1 means that ours is better. Inputs are made in a folder that is
-// removed afterwards; every figure is the best of --times runs, ours and the
-// peer's by turns, so that a busy machine hits both.
-//
-//	go run ./corpus/bench --python .venv/bin/python --out build/bench-corpus.json
+//	go run ./corpus/bench --python .venv/bin/python --out build/bench/corpus.json
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"syscall"
-	"time"
+	"strings"
 
-	"searchloop/internal/atomicfile"
+	"golang.org/x/sys/unix"
+
+	"searchloop/internal/bench"
 )
 
-// Item is one figure.
-type Item struct {
-	Name     string  `json:"name"`
-	Unit     string  `json:"unit"`
-	Ours     float64 `json:"ours"`
-	Peer     float64 `json:"peer"`
-	PeerName string  `json:"peer_name"`
-	Ratio    float64 `json:"ratio"`
-	Bound    float64 `json:"bound"`
-	Note     string  `json:"note"`
-}
-
 var (
-	python = flag.String("python", "", "Python with pandas, pyarrow and pillow; empty: ours alone")
-	out    = flag.String("out", "build/bench-corpus.json", "file of the figures")
+	python = flag.String("python", "", "Python with pandas, pyarrow and pillow; without: ours alone")
+	out    = flag.String("out", "build/bench/corpus.json", "file of the figures")
 	script = flag.String("script", "corpus/bench/peer.py", "the peer")
 	times  = flag.Int("times", 3, "runs of each")
 	mb     = flag.Int("mb", 100, "size of the text corpus")
@@ -64,87 +48,81 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-o", dir, "./jobs/prep", "./jobs/lens")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
+	if err := bench.Build(dir, "./jobs/prep", "./jobs/lens"); err != nil {
 		return err
 	}
-	b := bench{dir: dir}
+	b := races{dir: dir, missing: bench.Missing(*python, "pandas", "pyarrow", "PIL")}
 	for _, f := range []func() error{b.passages, b.lens, b.questions, b.memory} {
-		before := len(b.items)
 		if err := f(); err != nil {
 			return err
 		}
-		if err := b.publish(b.items[before:]); err != nil {
+		if err := bench.Write(*out, b.rows); err != nil { // what there is by now
 			return err
 		}
 	}
 	return nil
 }
 
-// publish prints new figures and writes all that there are.
-func (b *bench) publish(fresh []Item) error {
-	text, err := json.MarshalIndent(b.items, "", "  ")
-	if err != nil {
-		return err
-	}
-	for _, i := range fresh {
-		fmt.Printf("%-42s %8.1f %-6s %-18s %8.1f  ratio %5.2f (bound %g) %s\n", i.Name, i.Ours, i.Unit, i.PeerName, i.Peer, i.Ratio, i.Bound, i.Note)
-	}
-	return atomicfile.WriteFile(*out, append(text, '\n'))
+type races struct {
+	dir     string
+	missing string // what the peer lacks
+	turns   int    // run so far
+	rows    []bench.Row
 }
 
-type bench struct {
-	dir   string
-	items []Item
-}
+func (b *races) path(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
-
-// measure runs a command and gives seconds, seconds of processor time, and the
-// peak of its memory in MB.
-func (b *bench) measure(name string, args ...string) (seconds, cpu, peak float64, err error) {
-	cmd := exec.Command(name, args...)
-	text, began := []byte(nil), time.Now()
-	if text, err = cmd.CombinedOutput(); err != nil {
-		return 0, 0, 0, fmt.Errorf("%s %v: %w\n%s", name, args, err, text)
-	}
-	seconds = time.Since(began).Seconds()
-	cpu = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		peak = float64(u.Maxrss) / 1024
-	}
-	return seconds, cpu, peak, nil
-}
-
-// race runs ours and a peer's by turns; size makes the unit of seconds.
-func (b *bench) race(name, unit string, size, bound float64, peerName, note string, ours, peer []string) error {
-	i := Item{Name: name, Unit: unit, PeerName: peerName, Bound: bound, Note: note}
-	var ourPeak, peerPeak float64
-	ourCPU, peerCPU := math.Inf(1), math.Inf(1)
+// race runs ours and a peer's by turns; size makes the unit of seconds. The
+// figures are those of the turn whose ratio is the median: other work on the
+// machine hits both sides of a turn. The note has the ratio of processor time,
+// too, which other work changes less.
+func (b *races) race(name, unit string, size, bound float64, peerName, note string, ours, peer []string) error {
+	type turn struct{ ours, peer bench.Used }
+	var turns []turn
 	for range *times {
-		os.RemoveAll(b.path("ours"))
-		s, cpu, m, err := b.measure(b.path(ours[0]), append(ours[1:], "--progress", "none", "--out", b.path("ours"))...)
-		if err != nil {
+		// What earlier turns wrote stays: ext4 passes over inodes that were freed a
+		// moment ago, which makes a new file several times as expensive.
+		b.turns++
+		to := b.path(fmt.Sprint("out-", b.turns))
+		var t turn
+		var err error
+		unix.Sync() // nobody waits for what others wrote
+		if t.ours, _, err = bench.Run(b.path(ours[0]), append(ours[1:], "--progress", "none", "--out", to)...); err != nil {
 			return err
 		}
-		i.Ours, ourPeak, ourCPU = max(i.Ours, size/s), max(ourPeak, m), min(ourCPU, cpu)
-		if *python == "" {
-			continue
+		if b.missing == "" {
+			unix.Sync()
+			if t.peer, _, err = bench.Run(*python, append([]string{*script}, append(peer, to+"-peer")...)...); err != nil {
+				return err
+			}
 		}
-		os.RemoveAll(b.path("peer"))
-		s, cpu, m, err = b.measure(*python, append([]string{*script}, append(peer, b.path("peer"))...)...)
-		if err != nil {
-			return err
-		}
-		i.Peer, peerPeak, peerCPU = max(i.Peer, size/s), max(peerPeak, m), min(peerCPU, cpu)
+		turns = append(turns, t)
 	}
-	if i.Peer > 0 {
-		i.Ratio = i.Ours / i.Peer
+	ratio := func(t turn) float64 { return max(t.peer.Seconds, 1e-9) / t.ours.Seconds }
+	slices.SortFunc(turns, func(x, y turn) int { return cmp.Compare(ratio(x), ratio(y)) })
+	t := turns[len(turns)/2]
+	row := bench.Row{Name: name, Unit: unit, Ours: size / t.ours.Seconds, PeerName: peerName, Bound: bound}
+	note += fmt.Sprintf("; %d cores, load %s; processor time %.2f s, peak memory %.0f MB; ", runtime.NumCPU(), load(), t.ours.CPU, t.ours.Peak)
+	if b.missing != "" {
+		note += b.missing
+	} else {
+		note += fmt.Sprintf("peer %.2f s (%.1f times), %.0f MB; seconds %.2f and %.2f", t.peer.CPU, t.peer.CPU/max(t.ours.CPU, 1e-9), t.peer.Peak, t.ours.Seconds, t.peer.Seconds)
+		row.Peer = size / t.peer.Seconds
 	}
-	i.Note += fmt.Sprintf("; %d cores; processor time %.2f s, peer %.2f s; peak memory %.0f MB, peer %.0f MB", runtime.NumCPU(), ourCPU, peerCPU, ourPeak, peerPeak)
-	b.items = append(b.items, i)
+	row.Note = note
+	b.rows = append(b.rows, row)
 	return nil
+}
+
+// load is how many threads wanted a core over the last minute, the benchmark's own
+// among them.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
 }
 
 var words = func() []string {
@@ -160,16 +138,18 @@ var words = func() []string {
 	return out
 }()
 
+// text is n words, the frequent ones as frequent as in a language (Zipf's law).
 func text(r *rand.Rand, n int) string {
+	z := rand.NewZipf(r, 1.07, 2.7, uint64(len(words)-1))
 	var s []byte
 	for range n {
-		s = append(append(s, words[min(r.IntN(len(words)), r.IntN(len(words)))]...), ' ')
+		s = append(append(s, words[z.Uint64()]...), ' ')
 	}
 	return string(s)
 }
 
 // corpus writes JSON lines in the form of wiki-18 up to a size.
-func (b *bench) corpus(name string, size int64) error {
+func (b *races) corpus(name string, size int64) error {
 	f, err := os.Create(b.path(name))
 	if err != nil {
 		return err
@@ -193,19 +173,19 @@ func (b *bench) corpus(name string, size int64) error {
 	return w.Flush()
 }
 
-func (b *bench) passages() error {
+func (b *races) passages() error {
 	if err := b.corpus("c.jsonl", int64(*mb)<<20); err != nil {
 		return err
 	}
 	ours := []string{"prep", "--format", "passages", "--in", b.path("c.jsonl")}
-	note := "JSON lines of 0.6 kB to Parquet with zstd, ids and contents checked; ours also hashes input and output"
+	note := "JSON lines of 0.6 kB to Parquet with Snappy, ids and contents checked; SHA-256 of input and output; both sync"
 	if err := b.race("passages JSONL to Parquet", "MB/s", float64(*mb), 10, "pandas", note, ours, []string{"pandas", b.path("c.jsonl")}); err != nil {
 		return err
 	}
 	return b.race("passages JSONL to Parquet, streamed", "MB/s", float64(*mb), 0, "json+pyarrow", note, ours, []string{"passages", b.path("c.jsonl")})
 }
 
-func (b *bench) lens() error {
+func (b *races) lens() error {
 	r := rand.New(rand.NewPCG(5, 6))
 	images := b.path("unpacked/images")
 	if err := os.MkdirAll(images, 0o777); err != nil {
@@ -230,19 +210,23 @@ func (b *bench) lens() error {
 		if err != nil {
 			return err
 		}
-		what, note := "lens path repair", "entries of 1 kB with ten hits; ours also stores the images by content and writes the dataset"
+		what, note := "lens path repair", "entries of 1 kB with ten hits; images stored by content, Parquet of the entries, SHA-256 of input and outputs; both sync"
 		if answer {
 			what, note = "lens path repair, with the engine's answers", "entries of 6 kB as the online logger writes them; as above"
 		}
 		ours := []string{"lens", "--cache", b.path(name), "--image-root", b.path("unpacked"), "--max-missing", "1"}
-		if err := b.race(what, "MB/s", float64(size)/1e6, 10, "json", note, ours, []string{"lens", b.path(name), b.path("unpacked")}); err != nil {
+		if err := b.race(what, "MB/s", float64(size)/1e6, 10, "json+pyarrow", note, ours, []string{"lens", b.path(name), b.path("unpacked")}); err != nil {
+			return err
+		}
+		// What the whole job costs beside the least that repairs a cache.
+		if err := b.race(what, "MB/s", float64(size)/1e6, 0, "json, paths alone", "the peer writes no images, no Parquet, no sums", ours, []string{"paths", b.path(name), b.path("unpacked")}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) cache(name string, n int, answer bool, r *rand.Rand) (int64, error) {
+func (b *races) cache(name string, n int, answer bool, r *rand.Rand) (int64, error) {
 	f, err := os.Create(b.path(name))
 	if err != nil {
 		return 0, err
@@ -274,7 +258,7 @@ func (b *bench) cache(name string, n int, answer bool, r *rand.Rand) (int64, err
 }
 
 // questions writes FVQA's rows with our own writer and reads them back.
-func (b *bench) questions() error {
+func (b *races) questions() error {
 	r := rand.New(rand.NewPCG(7, 8))
 	f, err := os.Create(b.path("q.jsonl"))
 	if err != nil {
@@ -309,7 +293,7 @@ func (b *bench) questions() error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if _, _, _, err := b.measure(b.path("prep"), "--format", "jsonl", "--in", b.path("q.jsonl"), "--as", "mmsearch-r1", "--out", b.path("fvqa"), "--progress", "none"); err != nil {
+	if _, _, err := bench.Run(b.path("prep"), "--format", "jsonl", "--in", b.path("q.jsonl"), "--as", "mmsearch-r1", "--out", b.path("fvqa"), "--progress", "none"); err != nil {
 		return err
 	}
 	in := b.path("fvqa/part-00000-of-00001.parquet")
@@ -318,22 +302,22 @@ func (b *bench) questions() error {
 }
 
 // memory compares the peak over a small and a large corpus.
-func (b *bench) memory() error {
+func (b *races) memory() error {
 	if *large == 0 {
 		return nil
 	}
-	_, _, small, err := b.measure(b.path("prep"), "--format", "passages", "--in", b.path("c.jsonl"), "--out", b.path("small"), "--progress", "none")
+	small, _, err := bench.Run(b.path("prep"), "--format", "passages", "--in", b.path("c.jsonl"), "--out", b.path("small"), "--progress", "none")
 	if err != nil {
 		return err
 	}
 	if err := b.corpus("large.jsonl", int64(*large)<<20); err != nil {
 		return err
 	}
-	s, _, big, err := b.measure(b.path("prep"), "--format", "passages", "--in", b.path("large.jsonl"), "--out", b.path("large"), "--progress", "none")
+	big, _, err := bench.Run(b.path("prep"), "--format", "passages", "--in", b.path("large.jsonl"), "--out", b.path("large"), "--progress", "none")
 	if err != nil {
 		return err
 	}
-	b.items = append(b.items, Item{"peak memory, " + fmt.Sprint(*large) + " MB of input", "MB", big, small, fmt.Sprint(*mb, " MB of input"), small / big, 0.8,
-		fmt.Sprintf("the same job over both sizes; %.0f MB/s over the large one", float64(*large)/s)})
+	b.rows = append(b.rows, bench.Row{Name: fmt.Sprintf("peak memory, %d MB of input", *large), Unit: "MB", Ours: big.Peak, Peer: small.Peak, PeerName: fmt.Sprint(*mb, " MB of input"), Bound: 0.8,
+		Note: fmt.Sprintf("the same job over both sizes; %.0f MB/s over the large one, processor time %.0f s, load %s", float64(*large)/big.Seconds, big.CPU, load())})
 	return nil
 }

@@ -39,27 +39,34 @@ func Arrow(path string) iter.Seq2[TableRow, error] {
 			return
 		}
 		defer f.Close()
-		n, stopped := int64(0), false
-		err = arrowGuard(path, &n, func() error {
-			return arrowBatches(f, func(columns []string, b arrow.Record) bool {
-				for i := range int(b.NumRows()) {
-					n++
-					row := TableRow{N: n, Columns: columns, get: func(c int) Value { return arrowValue(b.Column(c), i, 0) }}
-					if stopped = !yield(row, nil); stopped {
-						return false
-					}
+		n := int64(0)
+		guard := func(read func() error) error { return arrowGuard(path, &n, read) }
+		next, err := arrowBatches(f, guard)
+		for err == nil {
+			var b arrow.Record
+			if b, err = next(); err != nil || b == nil {
+				break
+			}
+			columns := arrowColumns(b.Schema())
+			for i := range int(b.NumRows()) {
+				n++
+				row := TableRow{N: n, Columns: columns, get: func(c int) (v Value, err error) {
+					err = guard(func() error { v = arrowValue(b.Column(c), i, 0); return nil })
+					return v, err
+				}}
+				if !yield(row, nil) {
+					return
 				}
-				return true
-			})
-		})
-		if err != nil && !stopped {
+			}
+		}
+		if err != nil {
 			yield(TableRow{}, err)
 		}
 	}
 }
 
-// arrowGuard turns errors and panics of the library, but not of whom rows are
-// given to, into errors with path and row.
+// arrowGuard turns errors and panics of the library into errors with path and
+// row. Whoever is given rows runs outside it.
 func arrowGuard(path string, row *int64, read func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -74,44 +81,57 @@ func arrowGuard(path string, row *int64, read func() error) (err error) {
 	return read()
 }
 
-func arrowBatches(f *os.File, each func([]string, arrow.Record) bool) error {
-	head := make([]byte, len(arrowFile))
-	if _, err := io.ReadFull(f, head); err != nil {
-		return err
-	}
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	// A file is a stream with a directory behind it, which is not needed.
-	start := int64(0)
-	if bytes.Equal(head, arrowFile) {
-		start = 8
-	}
-	if _, err := f.Seek(start, io.SeekStart); err != nil {
-		return err
-	}
-	if err := checkArrowStream(f, st.Size()); err != nil {
-		return err
-	}
-	if _, err := f.Seek(start, io.SeekStart); err != nil {
-		return err
-	}
-	r, err := ipc.NewReader(bufio.NewReaderSize(f, 1<<20), ipc.WithAllocator(boundedAllocator{memory.NewGoAllocator(), st.Size()}))
-	if err != nil {
-		return err
-	}
-	columns := arrowColumns(r.Schema())
-	for r.Next() {
-		b := r.Record()
-		if err := checkArrow(columns, b); err != nil || !each(columns, b) {
+// arrowBatches checks a file and gives what reads one batch after the other, and
+// nil behind the last.
+func arrowBatches(f *os.File, guard func(func() error) error) (next func() (arrow.Record, error), err error) {
+	var r *ipc.Reader
+	var columns []string
+	err = guard(func() error {
+		head := make([]byte, len(arrowFile))
+		if _, err := io.ReadFull(f, head); err != nil {
 			return err
 		}
+		st, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		// A file is a stream with a directory behind it, which is not needed.
+		start := int64(0)
+		if bytes.Equal(head, arrowFile) {
+			start = 8
+		}
+		if _, err := f.Seek(start, io.SeekStart); err != nil {
+			return err
+		}
+		if err := checkArrowStream(f, st.Size()); err != nil {
+			return err
+		}
+		if _, err := f.Seek(start, io.SeekStart); err != nil {
+			return err
+		}
+		r, err = ipc.NewReader(bufio.NewReaderSize(f, 1<<20), ipc.WithAllocator(boundedAllocator{memory.NewGoAllocator(), st.Size()}))
+		if err != nil {
+			return err
+		}
+		columns = arrowColumns(r.Schema())
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	if err := r.Err(); err != nil && err != io.EOF {
-		return err
-	}
-	return nil
+	return func() (b arrow.Record, err error) {
+		err = guard(func() error {
+			if r.Next() {
+				b = r.Record()
+				return checkArrow(columns, b)
+			}
+			if err := r.Err(); err != nil && err != io.EOF {
+				return err
+			}
+			return nil
+		})
+		return b, err
+	}, nil
 }
 
 func arrowColumns(s *arrow.Schema) []string {

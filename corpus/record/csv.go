@@ -3,14 +3,17 @@ package record
 import (
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 )
 
 // CSV goes through the rows of a comma-separated file (RFC 4180; by tabs when
 // the name says .tsv) whose first row names the columns. A row with another
-// number of cells or a stray quote is unusable alone. Empty cells are null.
+// number of cells or a stray quote is unusable alone. Empty cells are null. Two
+// columns of one name are an error.
 func CSV(path string) iter.Seq2[TableRow, error] {
 	return func(yield func(TableRow, error) bool) {
 		in, err := Open(path)
@@ -36,6 +39,10 @@ func CSV(path string) iter.Seq2[TableRow, error] {
 		columns := make([]string, len(head))
 		for i, h := range head {
 			columns[i] = strings.TrimSpace(strings.Clone(h))
+			if columns[i] != "" && slices.Contains(columns[:i], columns[i]) {
+				yield(TableRow{}, readError(path, fmt.Errorf("two columns are named %q", columns[i])))
+				return
+			}
 		}
 		for n := int64(1); ; n++ {
 			bounded.read = 0
@@ -50,11 +57,11 @@ func CSV(path string) iter.Seq2[TableRow, error] {
 				return
 			}
 			if row.Err = err; err == nil {
-				row.get = func(i int) Value {
+				row.get = func(i int) (Value, error) {
 					if cells[i] == "" {
-						return Value{}
+						return Value{}, nil
 					}
-					return TextOf(strings.Clone(cells[i]))
+					return TextOf(strings.Clone(cells[i])), nil
 				}
 			}
 			if !yield(row, nil) {

@@ -32,6 +32,39 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
+// FuzzFields holds that fields read one by one, undecoded, are those of the value
+// read as a whole.
+func FuzzFields(f *testing.F) {
+	for _, s := range []string{`{"id": "1", "contents": "\"T\"\nt\u00e9 \ud83d"}`, `{"a":1,"a":{"b":["\\"]},"\u0061":null}`, `{"a":"\x"}`, `{"a":tru}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		whole, err := ParseJSON(b)
+		if err != nil || whole.Kind() != Struct {
+			return
+		}
+		i := 0
+		err = EachField(b, func(name, raw []byte) error {
+			want := whole.list[i]
+			if string(name) != whole.names[i] {
+				t.Fatalf("%q: field %d is %q, not %q", b, i, name, whole.names[i])
+			}
+			i++
+			text, ok, err := UnquoteJSON(raw)
+			if err != nil || ok != (want.Kind() == Text) || ok && text != want.String() {
+				t.Fatalf("%q: field %q is %q (%v, %v), not %v", b, name, text, ok, err, want)
+			}
+			if v, err := ParseJSON(raw); err != nil || string(v.AppendJSON(nil)) != string(want.AppendJSON(nil)) {
+				t.Fatalf("%q: field %q is %q: %v", b, name, raw, err)
+			}
+			return nil
+		})
+		if err != nil || i != len(whole.names) {
+			t.Fatalf("%q: %d fields of %d: %v", b, i, len(whole.names), err)
+		}
+	})
+}
+
 // FuzzItems reads files in every form of JSON, compressed or not.
 func FuzzItems(f *testing.F) {
 	for _, s := range []string{"{\"id\":1}\n{\"id\":2}\n", `[{"id":1},{"id":2}]`, `{"a":{"id":1}}`, "{\n\"id\":1}\n{\n\"id\":2}", "\x1f\x8b\x08", "\x28\xb5\x2f\xfd"} {

@@ -45,6 +45,31 @@ func Items(path string, fields ...string) iter.Seq2[Item, error] {
 	}
 }
 
+// MapItems calls read for the records that Items gives and yields what it made of
+// them in the same order. Of JSON lines it reads several at the same time, on all
+// cores. read must not keep a record's Raw.
+func MapItems[T any](path string, read func(Item) T, fields ...string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		form, err := formOf(path, fields)
+		if err == nil && form == 0 {
+			MapLines(path, func(l Line) T { return read(Item{N: l.N, Raw: l.Data, Err: l.Err}) })(yield)
+			return
+		}
+		each := func(item Item, err error) bool {
+			var made T
+			if err == nil {
+				made = read(item)
+			}
+			return yield(made, err)
+		}
+		if err != nil {
+			each(Item{}, err)
+			return
+		}
+		document(path, form, each)
+	}
+}
+
 // formOf gives '[' for a list, '{' for an object of records, 0 for JSON lines.
 func formOf(path string, fields []string) (json.Delim, error) {
 	r, err := Open(path)

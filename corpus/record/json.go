@@ -5,8 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"unicode/utf16"
+	"math/bits"
+	"strings"
 	"unicode/utf8"
+
+	"searchloop/internal/jsonscan"
 )
 
 // maxDepth bounds the nesting of JSON, so that a hostile line cannot exhaust
@@ -49,27 +52,54 @@ func EachField(b []byte, field func(name, raw []byte) error) error {
 	return s.end()
 }
 
-// EachItem calls item for every item of the JSON list in b, undecoded, in order.
-// raw shares memory with b.
-func EachItem(b []byte, item func(raw []byte) error) error {
-	s := scanner{b: b}
-	s.space()
-	if s.peek() != '[' {
-		return s.fail("a list is expected")
-	}
-	err := s.array(0, func() error {
-		s.space()
-		from := s.i
-		if err := s.skip(1); err != nil {
-			return err
-		}
-		return item(s.b[from:s.i])
-	})
-	if err != nil {
-		return err
-	}
-	return s.end()
+// Cursor walks over one JSON value in a single pass, for rows of which parts are
+// wanted that lie deep. Everything it gives shares memory with the text.
+type Cursor struct {
+	s     scanner
+	depth int
 }
+
+// CursorOf stands before the value in b.
+func CursorOf(b []byte) *Cursor { return &Cursor{s: scanner{b: b}} }
+
+// Object walks over an object. field is called after each name and walks over
+// the value.
+func (c *Cursor) Object(field func(name []byte) error) error {
+	if c.s.space(); c.s.peek() != '{' {
+		return c.s.fail("an object is expected")
+	}
+	c.depth++
+	err := c.s.object(c.depth-1, field)
+	c.depth--
+	return err
+}
+
+// List walks over a list. item walks over an item.
+func (c *Cursor) List(item func() error) error {
+	if c.s.space(); c.s.peek() != '[' {
+		return c.s.fail("a list is expected")
+	}
+	c.depth++
+	err := c.s.array(c.depth-1, item)
+	c.depth--
+	return err
+}
+
+// Raw walks over a value of any kind and gives it undecoded.
+func (c *Cursor) Raw() ([]byte, error) {
+	c.s.space()
+	from := c.s.i
+	if err := c.s.skip(c.depth); err != nil {
+		return nil, err
+	}
+	return c.s.b[from:c.s.i], nil
+}
+
+// End says whether nothing follows the value.
+func (c *Cursor) End() error { return c.s.end() }
+
+// Foreign says whether one of Python's additions to JSON was passed.
+func (c *Cursor) Foreign() bool { return c.s.foreign }
 
 // UnquoteJSON decodes a JSON string as EachField gives it. ok is false when raw
 // is another kind of value.
@@ -78,14 +108,36 @@ func UnquoteJSON(raw []byte) (text string, ok bool, err error) {
 		return "", false, nil
 	}
 	s := scanner{b: raw}
-	t, err := s.str()
-	return string(t), true, err
+	text, err = s.str()
+	return text, true, err
+}
+
+// UnquoteTo is UnquoteJSON for many texts that share memory: it appends the text
+// to b.
+func UnquoteTo(b *strings.Builder, raw []byte) (text string, ok bool, err error) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false, nil
+	}
+	s, from := scanner{b: raw}, b.Len()
+	part, escaped, err := s.checked()
+	switch {
+	case err != nil:
+		return "", true, err
+	case !escaped:
+		b.Write(part)
+	default:
+		if err := s.unescape(b, part); err != nil {
+			return "", true, err
+		}
+	}
+	return b.String()[from:], true, nil
 }
 
 // scanner walks over b. All methods stand before or after a whole token.
 type scanner struct {
-	b []byte
-	i int
+	b       []byte
+	i       int
+	foreign bool // NaN or Infinity was passed
 }
 
 func (s *scanner) fail(format string, args ...any) error {
@@ -125,7 +177,7 @@ func (s *scanner) value(depth int) (Value, error) {
 	switch c := s.peek(); c {
 	case '"':
 		t, err := s.str()
-		return Value{kind: Text, text: string(t)}, err
+		return Value{kind: Text, text: t}, err
 	case '{':
 		v := Value{kind: Struct}
 		err := s.object(depth, func(name []byte) error {
@@ -157,10 +209,21 @@ func (s *scanner) skip(depth int) error {
 	s.space()
 	switch s.peek() {
 	case '"':
-		_, _, err := s.span()
+		_, err := s.span()
 		return err
 	case '{':
-		return s.object(depth, func([]byte) error { return s.skip(depth + 1) })
+		return s.sequence(depth, '}', func() error {
+			if s.peek() != '"' {
+				return s.fail("a field name is expected")
+			}
+			if _, err := s.span(); err != nil {
+				return err
+			}
+			if err := s.colon(); err != nil {
+				return err
+			}
+			return s.skip(depth + 1)
+		})
 	case '[':
 		return s.array(depth, func() error { return s.skip(depth + 1) })
 	}
@@ -173,16 +236,23 @@ func (s *scanner) object(depth int, value func(name []byte) error) error {
 		if s.peek() != '"' {
 			return s.fail("a field name is expected")
 		}
-		name, err := s.str()
+		name, err := s.name()
 		if err != nil {
 			return err
 		}
-		if s.space(); s.peek() != ':' {
-			return s.fail("':' is expected")
+		if err := s.colon(); err != nil {
+			return err
 		}
-		s.i++
 		return value(name)
 	})
+}
+
+func (s *scanner) colon() error {
+	if s.space(); s.peek() != ':' {
+		return s.fail("':' is expected")
+	}
+	s.i++
+	return nil
 }
 
 func (s *scanner) array(depth int, value func() error) error {
@@ -217,19 +287,22 @@ func (s *scanner) sequence(depth int, closing byte, item func() error) error {
 }
 
 var words = []struct {
-	text string
-	kind Kind
-}{{"null", Null}, {"true", Bool}, {"false", Bool}, {"NaN", Null}, {"Infinity", Null}, {"-Infinity", Null}}
+	text    string
+	kind    Kind
+	foreign bool
+}{{"null", Null, false}, {"true", Bool, false}, {"false", Bool, false}, {"NaN", Null, true}, {"Infinity", Null, true}, {"-Infinity", Null, true}}
 
 func (s *scanner) scalar() (Kind, error) {
+	first := s.peek()
 	for _, w := range words {
-		if bytes.HasPrefix(s.b[s.i:], []byte(w.text)) {
+		if first == w.text[0] && bytes.HasPrefix(s.b[s.i:], []byte(w.text)) {
 			s.i += len(w.text)
+			s.foreign = s.foreign || w.foreign
 			return w.kind, nil
 		}
 	}
 	from := s.i
-	if s.peek() == '-' {
+	if first == '-' {
 		s.i++
 	}
 	lead := s.peek()
@@ -265,14 +338,14 @@ func (s *scanner) digits() int {
 
 // span finds the end of the string that begins at i, stands behind it and gives
 // what is between the quotes, undecoded.
-func (s *scanner) span() (raw []byte, escaped bool, err error) {
+func (s *scanner) span() (raw []byte, err error) {
 	s.i++
 	from := s.i
 	for {
 		n := bytes.IndexByte(s.b[s.i:], '"')
 		if n < 0 {
 			s.i = len(s.b)
-			return nil, false, s.fail("")
+			return nil, s.fail("")
 		}
 		// The quote ends the string unless an odd number of backslashes is before it.
 		end := s.i + n
@@ -282,118 +355,83 @@ func (s *scanner) span() (raw []byte, escaped bool, err error) {
 		}
 		s.i = end + 1
 		if back%2 == 0 {
-			raw = s.b[from:end]
-			return raw, bytes.IndexByte(raw, '\\') >= 0, nil
+			return s.b[from:end], nil
 		}
 	}
 }
 
-// str decodes a string. Without escapes the result shares memory with b.
-func (s *scanner) str() ([]byte, error) {
-	start := s.i
-	raw, escaped, err := s.span()
-	if err != nil {
-		return nil, err
+// str decodes a string.
+func (s *scanner) str() (string, error) {
+	raw, escaped, err := s.checked()
+	if err != nil || !escaped {
+		return string(raw), err
 	}
-	if HasControl(raw) || !utf8.Valid(raw) {
-		s.i = start
-		return nil, s.fail("the string holds control characters or is not UTF-8")
+	var out strings.Builder
+	out.Grow(len(raw))
+	if err := s.unescape(&out, raw); err != nil {
+		return "", err
 	}
-	if !escaped {
-		return raw, nil
-	}
-	out, ok := unescape(raw)
-	if !ok {
-		s.i = start
-		return nil, s.fail("the string holds an unknown escape")
-	}
-	return out, nil
+	return out.String(), nil
 }
 
-// HasControl looks for bytes below 0x20, eight at a time.
-func HasControl(b []byte) bool {
+// name decodes a field's name. Without escapes, as almost all are, it shares
+// memory with b.
+func (s *scanner) name() ([]byte, error) {
+	raw, escaped, err := s.checked()
+	if err != nil || !escaped {
+		return raw, err
+	}
+	var out strings.Builder
+	err = s.unescape(&out, raw)
+	return []byte(out.String()), err
+}
+
+// checked is span with the text checked, but for its escapes.
+func (s *scanner) checked() (raw []byte, escaped bool, err error) {
+	start := s.i
+	if raw, err = s.span(); err != nil {
+		return nil, false, err
+	}
+	if !IsText(raw) {
+		s.i = start
+		return nil, false, s.fail("the string holds control characters or is not UTF-8")
+	}
+	return raw, bytes.IndexByte(raw, '\\') >= 0, nil
+}
+
+// unescape appends raw, which checked has given, decoded.
+func (s *scanner) unescape(out *strings.Builder, raw []byte) error {
+	if !jsonscan.Unescape(out, raw) {
+		s.i -= len(raw) + 2 // with the quotes
+		return s.fail("the string holds an unknown escape")
+	}
+	return nil
+}
+
+// IsText says whether b is UTF-8 without bytes below 0x20. It looks at eight
+// bytes at a time, also behind the first that is not ASCII.
+func IsText(b []byte) bool {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for len(b) >= 8 {
 		x := binary.LittleEndian.Uint64(b)
 		if (x-ones*0x20)&^x&high != 0 {
-			return true
+			return false
 		}
-		b = b[8:]
+		if x&high == 0 {
+			b = b[8:]
+			continue
+		}
+		b = b[bits.TrailingZeros64(x&high)/8:]
+		r, n := utf8.DecodeRune(b)
+		if r == utf8.RuneError && n == 1 {
+			return false
+		}
+		b = b[n:]
 	}
 	for _, c := range b {
 		if c < 0x20 {
-			return true
+			return false
 		}
 	}
-	return false
-}
-
-func unescape(raw []byte) ([]byte, bool) {
-	out := make([]byte, 0, len(raw))
-	for {
-		n := bytes.IndexByte(raw, '\\')
-		if n < 0 {
-			return append(out, raw...), true
-		}
-		out = append(out, raw[:n]...)
-		raw = raw[n+1:]
-		if len(raw) == 0 {
-			return nil, false
-		}
-		c := raw[0]
-		raw = raw[1:]
-		switch c {
-		case '"', '\\', '/':
-			out = append(out, c)
-		case 'b':
-			out = append(out, '\b')
-		case 'f':
-			out = append(out, '\f')
-		case 'n':
-			out = append(out, '\n')
-		case 'r':
-			out = append(out, '\r')
-		case 't':
-			out = append(out, '\t')
-		case 'u':
-			r, ok := hex4(raw)
-			if !ok {
-				return nil, false
-			}
-			raw = raw[4:]
-			if utf16.IsSurrogate(r) {
-				pair := rune(utf8.RuneError)
-				if len(raw) >= 6 && raw[0] == '\\' && raw[1] == 'u' {
-					if low, ok := hex4(raw[2:]); ok {
-						pair = utf16.DecodeRune(r, low)
-					}
-				}
-				if pair != utf8.RuneError {
-					raw = raw[6:]
-				}
-				r = pair
-			}
-			out = utf8.AppendRune(out, r)
-		default:
-			return nil, false
-		}
-	}
-}
-
-func hex4(b []byte) (rune, bool) {
-	if len(b) < 4 {
-		return 0, false
-	}
-	var r rune
-	for _, c := range b[:4] {
-		switch {
-		case c-'0' < 10:
-			r = r<<4 | rune(c-'0')
-		case (c|0x20)-'a' < 6:
-			r = r<<4 | rune((c|0x20)-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return r, true
+	return utf8.Valid(b)
 }

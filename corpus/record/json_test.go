@@ -118,3 +118,58 @@ func BenchmarkEachField(b *testing.B) {
 		EachField(line, func(_, raw []byte) error { UnquoteJSON(raw); return nil })
 	}
 }
+
+// IsText is UTF-8 and control characters by the standard library, wherever they stand.
+func TestIsText(t *testing.T) {
+	parts := []string{"", "a", "abcdefgh", "–", "語", "🇪", "\xff", "\xe2\x80", "\x1f", "\x00", " ", "\x7f", "\u0080", "\xed\xa0\x80", "\xc0\xaf", "\n"}
+	for i := range 20 {
+		for _, a := range parts {
+			for _, b := range parts {
+				for _, c := range parts {
+					s := strings.Repeat("x", i) + a + b + c
+					want := utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 })
+					if got := IsText([]byte(s)); got != want {
+						t.Fatalf("%q: %v", s, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestCursor(t *testing.T) {
+	var got []string
+	walk := func(text string) (*Cursor, error) {
+		got = nil
+		c := CursorOf([]byte(text))
+		err := c.Object(func(name []byte) error {
+			if string(name) != "list" {
+				raw, err := c.Raw()
+				got = append(got, string(name), string(raw))
+				return err
+			}
+			return c.List(func() error {
+				raw, err := c.Raw()
+				got = append(got, string(raw))
+				return err
+			})
+		})
+		if err == nil {
+			err = c.End()
+		}
+		return c, err
+	}
+	c, err := walk(` {"a" : {"list":[1]}, "list":[ {"x":"]}"} , null], "n": 2 } `)
+	want := []string{"a", `{"list":[1]}`, `{"x":"]}"}`, "null", "n", "2"}
+	if err != nil || c.Foreign() || !reflect.DeepEqual(got, want) {
+		t.Fatalf("%q, %v, %v", got, c.Foreign(), err)
+	}
+	if c, err := walk(`{"a": {"b": [1, -Infinity]}}`); err != nil || !c.Foreign() {
+		t.Errorf("an addition of Python's is not seen: %v", err)
+	}
+	for _, bad := range []string{``, `[]`, `{"list": 1}`, `{"list": [1,]}`, `{"a": }`, `{"a": 1} x`, `{"a": 1`, `{"a": ` + strings.Repeat("[", 1000) + `}`} {
+		if _, err := walk(bad); err == nil {
+			t.Errorf("%.30s is accepted", bad)
+		}
+	}
+}

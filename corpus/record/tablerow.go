@@ -6,15 +6,16 @@ type TableRow struct {
 	N       int64 // 1-based
 	Columns []string
 	Err     error
-	get     func(column int) Value
+	get     func(column int) (Value, error)
 }
 
-// Get gives a column of the row; null when there is no such column.
-func (r TableRow) Get(column string) Value {
+// Get gives a column of the row; null when there is no such column. The error
+// says what is wrong with the file, not with the row alone.
+func (r TableRow) Get(column string) (Value, error) {
 	for i, c := range r.Columns {
 		if c == column {
 			return r.get(i)
 		}
 	}
-	return Value{}
+	return Value{}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 
 	"github.com/klauspost/compress/gzip"
@@ -17,6 +16,9 @@ import (
 
 // MaxLine bounds one line. A longer one is no record: its Line carries an error.
 const MaxLine = 64 << 20
+
+// peekBytes is the buffer of Open's readers; larger reads pass it by.
+const peekBytes = 64 << 10
 
 // Line is one line of a text file. Data has no line end and is valid until the
 // next line is asked for. Err is set when the line alone is unusable.
@@ -34,7 +36,7 @@ func Open(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	in := bufio.NewReaderSize(f, 1<<20)
+	in := bufio.NewReaderSize(f, peekBytes)
 	t := &textFile{path: path, file: f, in: in}
 	head, err := in.Peek(4)
 	if err != nil && err != io.EOF {
@@ -48,14 +50,14 @@ func Open(path string) (io.ReadCloser, error) {
 			f.Close()
 			return nil, readError(path, err)
 		}
-		t.packed, t.in = z, bufio.NewReaderSize(z, 1<<20)
+		t.packed, t.in = z, bufio.NewReaderSize(z, peekBytes)
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(1<<31), zstd.WithDecoderConcurrency(2))
 		if err != nil {
 			f.Close()
 			return nil, readError(path, err)
 		}
-		t.packed, t.in = z.IOReadCloser(), bufio.NewReaderSize(z, 1<<20)
+		t.packed, t.in = z.IOReadCloser(), bufio.NewReaderSize(z, peekBytes)
 	}
 	if mark, _ := t.in.Peek(3); string(mark) == "\ufeff" {
 		t.in.Discard(3)
@@ -84,55 +86,6 @@ func (t *textFile) Close() error {
 		err = t.packed.Close()
 	}
 	return errors.Join(err, t.file.Close())
-}
-
-// Lines goes through the lines of a text file that are not blank. The second
-// value is an error of the file and ends the iteration.
-func Lines(path string) iter.Seq2[Line, error] {
-	return func(yield func(Line, error) bool) {
-		r, err := Open(path)
-		if err != nil {
-			yield(Line{}, err)
-			return
-		}
-		defer r.Close()
-		in := r.(*textFile).in
-		var long []byte
-		for n := int64(1); ; n++ {
-			data, tooLong, err := readLine(in, &long)
-			if err != nil && err != io.EOF {
-				yield(Line{}, readError(path, err))
-				return
-			}
-			line := Line{N: n, Data: bytes.TrimRight(data, "\r\n")}
-			if tooLong {
-				line = Line{N: n, Err: errors.New("the line is longer than 64 MiB")}
-			}
-			if (tooLong || len(bytes.TrimSpace(line.Data)) > 0) && !yield(line, nil) {
-				return
-			}
-			if err == io.EOF {
-				return
-			}
-		}
-	}
-}
-
-// readLine reads up to and including a line end. Lines that fit the reader's
-// buffer are not copied; others are gathered in *long.
-func readLine(in *bufio.Reader, long *[]byte) (line []byte, tooLong bool, err error) {
-	line, err = in.ReadSlice('\n')
-	if err != bufio.ErrBufferFull {
-		return line, false, err
-	}
-	*long = append((*long)[:0], line...)
-	for err == bufio.ErrBufferFull {
-		line, err = in.ReadSlice('\n')
-		if tooLong = tooLong || len(*long)+len(line) > MaxLine; !tooLong {
-			*long = append(*long, line...)
-		}
-	}
-	return *long, tooLong, err
 }
 
 func openError(path string, err error) error {

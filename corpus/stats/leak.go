@@ -2,11 +2,11 @@ package stats
 
 import (
 	"cmp"
-	"encoding/binary"
 	"hash/maphash"
 	"slices"
 	"strings"
-	"unicode"
+
+	"searchloop/corpus/near"
 )
 
 // A Pair is a question of the training side and one of the other side that are
@@ -29,14 +29,10 @@ type Leaks struct {
 	Pairs                         []Pair
 }
 
-// Settings of the search for near texts: a test question is found if it shares
-// one of bands groups of rows minimal hashes with a training question, and
-// counts if their word pairs are Jaccard-similar by near at least (Broder 1997;
-// at 0.8 the chance to miss one is 0.02 %).
+// Settings of the search for near texts (package near): a test question counts if
+// its word pairs and a training question's are Jaccard-similar by alike at least.
 const (
-	bands = 16
-	rows  = 4
-	near  = 0.8
+	alike = 0.8
 	// maxPairs bounds the pairs that are listed; all are counted.
 	maxPairs = 200
 )
@@ -45,81 +41,6 @@ const (
 type asked struct {
 	id, text, norm, image, answer string
 	train                         bool
-}
-
-// plain is a text without case, punctuation and repeated space.
-func plain(s string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) }), " ")
-}
-
-// shingles are the hashes of the pairs of neighbouring words, sorted.
-func shingles(norm string) []uint64 {
-	words := strings.Fields(norm)
-	if len(words) == 1 {
-		words = append(words, "")
-	}
-	var out []uint64
-	for i := 1; i < len(words); i++ {
-		out = append(out, hashText(words[i-1]+" "+words[i]))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// hashText is FNV-1a with a final mix: the same in every process.
-func hashText(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return mix(h)
-}
-
-func mix(h uint64) uint64 {
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
-}
-
-// jaccard compares two sorted sets.
-func jaccard(a, b []uint64) float64 {
-	both := 0
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		switch {
-		case a[i] == b[j]:
-			both++
-			i++
-			j++
-		case a[i] < b[j]:
-			i++
-		default:
-			j++
-		}
-	}
-	if len(a)+len(b) == both {
-		return 1
-	}
-	return float64(both) / float64(len(a)+len(b)-both)
-}
-
-// signature gives the keys of the bands of a set.
-func signature(set []uint64) [bands]uint64 {
-	var out [bands]uint64
-	var buf [8 * rows]byte
-	for b := range bands {
-		for r := range rows {
-			least := ^uint64(0)
-			seed := mix(uint64(b*rows+r) + 1)
-			for _, x := range set {
-				least = min(least, mix(x^seed))
-			}
-			binary.LittleEndian.PutUint64(buf[8*r:], least)
-		}
-		out[b] = hashText(string(buf[:]))
-	}
-	return out
 }
 
 // texts are the questions of one side by plain text, so that a text that a
@@ -159,27 +80,27 @@ func leaks(all []asked) Leaks {
 	if l.TrainQuestions == 0 || l.TestQuestions == 0 {
 		return l
 	}
-	sets := make([][]uint64, len(train.order))
+	sets := make([]near.Set, len(train.order))
 	table := map[[2]uint64][]int{}
 	for i, norm := range train.order {
-		sets[i] = shingles(norm)
-		for b, key := range signature(sets[i]) {
+		sets[i] = near.Words(norm)
+		for b, key := range near.Signature(sets[i]) {
 			table[[2]uint64{uint64(b), key}] = append(table[[2]uint64{uint64(b), key}], i)
 		}
 	}
 	for _, norm := range test.order {
-		set := shingles(norm)
+		set := near.Words(norm)
 		found := map[int]float64{}
-		for b, key := range signature(set) {
+		for b, key := range near.Signature(set) {
 			for _, i := range table[[2]uint64{uint64(b), key}] {
 				if _, done := found[i]; !done {
-					found[i] = jaccard(set, sets[i])
+					found[i] = near.Jaccard(set, sets[i])
 				}
 			}
 		}
 		var nearest []int
 		for i, s := range found {
-			if s >= near {
+			if s >= alike {
 				nearest = append(nearest, i)
 			}
 		}

@@ -15,18 +15,23 @@ import (
 //go:embed view/page.html
 var pageHTML string
 
+// Style is the style sheet of a page of figures: colours, cards, tables.
+//
 //go:embed view/style.css
-var styleCSS string
+var Style string
+
+// Percent is a share as a page writes it; nothing of nothing.
+func Percent(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
+}
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"percent": func(part, whole int64) string {
-		if whole == 0 {
-			return ""
-		}
-		return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
-	},
-	"mean":  func(v float64) string { return fmt.Sprintf("%.1f", v) },
-	"ratio": func(v float64) string { return fmt.Sprintf("%.2f", v) },
+	"percent": Percent,
+	"mean":    func(v float64) string { return fmt.Sprintf("%.1f", v) },
+	"ratio":   func(v float64) string { return fmt.Sprintf("%.2f", v) },
 }).Parse(pageHTML))
 
 // view is the page's data.
@@ -52,7 +57,7 @@ type spreadView struct {
 
 // page makes one self-contained HTML page: no script, no network.
 func page(f *Figures) ([]byte, error) {
-	v := view{Figures: f, Style: template.CSS(styleCSS)}
+	v := view{Figures: f, Style: template.CSS(Style)}
 	var names []string
 	for _, d := range f.Datasets {
 		names = append(names, d.Path)

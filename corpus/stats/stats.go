@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"searchloop/corpus"
+	"searchloop/corpus/near"
 	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
@@ -201,7 +202,7 @@ func (c *collector) question(q corpus.Question) {
 	c.count.add(fmt.Sprint(len(q.ImageIDs)))
 	c.words.add(len(strings.Fields(q.Text)))
 	c.answers.add(len(q.Answers))
-	a := asked{id: q.ID, text: cut(q.Text), norm: plain(q.Text), train: strings.HasPrefix(q.Split, "train")}
+	a := asked{id: q.ID, text: cut(q.Text), norm: near.Plain(q.Text), train: strings.HasPrefix(q.Split, "train")}
 	c.texts.add(a.norm)
 	if len(q.Answers) > 0 {
 		a.answer = q.Answers[0]

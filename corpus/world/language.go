@@ -72,15 +72,30 @@ func (w *World) Questions(split string) []Question {
 	return out
 }
 
+// freeShare is the share of None.
+const freeShare = 0.15
+
 // mix is the share of each kind in a drawn split.
 var mix = []struct {
 	kind  string
 	share float64
-}{{LensText, 0.40}, {Text, 0.20}, {Lens, 0.15}, {None, 0.15}, {Image, 0.10}}
+}{{LensText, 0.40}, {Text, 0.20}, {Lens, 0.15}, {None, freeShare}, {Image, 0.10}}
+
+// shareOf is the share of a kind when those that need no search have the share free.
+func shareOf(kind string, share, free float64) float64 {
+	switch {
+	case free == 0:
+		return share
+	case kind == None:
+		return free
+	}
+	return share * (1 - free) / (1 - freeShare)
+}
 
 // Draw picks n questions of a split, in the shares of the mix, without
-// repetition, in an order that follows from the seed.
-func (w *World) Draw(split string, n int) []Question {
+// repetition, in an order that follows from the seed. With free > 0 those that need
+// no search have that share, and the others keep their proportions in the rest.
+func (w *World) Draw(split string, n int, free float64) []Question {
 	rng := rand.New(rand.NewPCG(w.Seed, uint64(len(split))))
 	byKind := map[string][]Question{}
 	for _, q := range w.Questions(split) {
@@ -90,7 +105,7 @@ func (w *World) Draw(split string, n int) []Question {
 	for _, m := range mix {
 		qs := byKind[m.kind]
 		rng.Shuffle(len(qs), func(i, j int) { qs[i], qs[j] = qs[j], qs[i] })
-		out = append(out, qs[:min(len(qs), int(m.share*float64(n)+0.5))]...)
+		out = append(out, qs[:min(len(qs), int(shareOf(m.kind, m.share, free)*float64(n)+0.5))]...)
 	}
 	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out

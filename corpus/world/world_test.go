@@ -3,6 +3,7 @@ package world
 import (
 	"bytes"
 	"image/png"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -50,20 +51,25 @@ func TestEveryFactStandsInAPassage(t *testing.T) {
 
 func TestDrawKeepsTheMixAndRepeatsNothing(t *testing.T) {
 	w := New(7, 240, 80)
-	qs := w.Draw(Test, 200)
-	count := map[string]int{}
-	seen := map[Question]bool{}
-	for _, q := range qs {
-		count[q.Kind]++
-		if seen[q] {
-			t.Fatalf("drawn twice: %+v", q)
+	for _, c := range []struct {
+		n    int
+		free float64
+		want map[string]int
+	}{
+		{200, 0, map[string]int{LensText: 80, Text: 40, Lens: 30, None: 30, Image: 20}},
+		{500, 0.32, map[string]int{LensText: 160, Text: 80, Lens: 60, None: 160, Image: 40}},
+	} {
+		count := map[string]int{}
+		seen := map[Question]bool{}
+		for _, q := range w.Draw(Test, c.n, c.free) {
+			count[q.Kind]++
+			if seen[q] {
+				t.Fatalf("drawn twice: %+v", q)
+			}
+			seen[q] = true
 		}
-		seen[q] = true
-	}
-	want := map[string]int{LensText: 80, Text: 40, Lens: 30, None: 30, Image: 20}
-	for k, n := range want {
-		if count[k] != n {
-			t.Errorf("%s: %d questions, want %d", k, count[k], n)
+		if !maps.Equal(count, c.want) {
+			t.Errorf("%d with a share of %v: %v, want %v", c.n, c.free, count, c.want)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type Options struct {
 	Train, Test    int // places of each split
 	TrainQuestions int // 0: every question
 	TestQuestions  int
+	Free           float64 `json:",omitempty"` // share of the held-out questions that need no search; 0: as in the training questions
 }
 
 // The files that Write leaves in Options.Out.
@@ -42,12 +43,15 @@ func Write(ctx context.Context, r *job.Run, o Options) error {
 	if o.Train < 2 || o.Test < 1 || o.Train+o.Test > MaxPlaces {
 		return fail.New(fail.Usage, "make the demo world", o.Out, "%d training and %d test places asked; at least 2 and 1, together at most %d", o.Train, o.Test, MaxPlaces)
 	}
+	if !(o.Free >= 0 && o.Free < 1) {
+		return fail.New(fail.Usage, "make the demo world", o.Out, "--free is %v, want a share below 1", o.Free)
+	}
 	d, err := r.Dataset(job.Spec{Dir: o.Out, Schema: "searchloop/demo-world", Version: 1, Params: o})
 	if err != nil || d.Complete() || d.DryRun() {
 		return err
 	}
 	w := New(o.Seed, o.Train, o.Test)
-	train, test := w.Draw(Train, questionsOr(o.TrainQuestions)), w.Draw(Test, questionsOr(o.TestQuestions))
+	train, test := w.Draw(Train, questionsOr(o.TrainQuestions), 0), w.Draw(Test, questionsOr(o.TestQuestions), o.Free)
 	for _, f := range []struct {
 		name  string
 		write func(io.Writer) error

@@ -24,21 +24,26 @@ import (
 
 // Epoch is what the run folder holds of one epoch.
 type Epoch struct {
+	Run     string // name of the run
+	folder  string // of the run: two may have one name
 	N       int
 	Eval    *eval.Metrics // of the policy that came out of the epoch, nil when not evaluated
 	Reward  float64       // mean over scored training rollouts of the epoch
 	Scored  int           // how many those were; 0 in epoch 0
+	Took    *eval.Timings // what the evaluation took
 	Updates []Update      // of the epoch's training, in order
 	samples []played
+	scores  []eval.Sample // of all samples, shown or not
 }
 
 // Update is one line of a checkpoint's metrics.jsonl: numbers by name.
 type Update map[string]float64
 
-// played is one evaluated trajectory with its judgement.
+// played is one evaluated trajectory with its judgement and its score.
 type played struct {
 	row    trajectory.Row
 	judged trajectory.Judged
+	sample eval.Sample
 }
 
 // Collect reads the epochs of run that have anything to show, in order. At most
@@ -50,7 +55,7 @@ func Collect(run, bench string, samples int) ([]Epoch, error) {
 	}
 	var out []Epoch
 	for _, n := range numbers {
-		e := Epoch{N: n}
+		e := Epoch{Run: filepath.Base(filepath.Clean(run)), folder: filepath.Clean(run), N: n}
 		dir := filepath.Join(run, "epoch-"+strconv.Itoa(n))
 		if err := e.readReward(filepath.Join(dir, "judged")); err != nil {
 			return nil, err
@@ -121,6 +126,16 @@ func (e *Epoch) readEval(dir string, samples int) error {
 		return err
 	}
 	e.Eval = m
+	if e.scores, err = eval.ReadSamples(dir); err != nil {
+		return fail.WithHint(err, "evaluate again")
+	}
+	if e.Took, err = eval.ReadTimings(dir); err != nil {
+		return err
+	}
+	scores := map[string]eval.Sample{}
+	for _, s := range e.scores {
+		scores[s.ID] = s
+	}
 	verdicts := map[string]trajectory.Judged{}
 	for j, err := range table.ReadDataset[trajectory.Judged](filepath.Join(dir, "judged")) {
 		if err != nil {
@@ -133,7 +148,7 @@ func (e *Epoch) readEval(dir string, samples int) error {
 			return err
 		}
 		row.TokenIDs, row.LossMask, row.Logprobs = nil, nil, nil // not shown; they are most of a row
-		e.samples = append(e.samples, played{row, verdicts[row.ID]})
+		e.samples = append(e.samples, played{row, verdicts[row.ID], scores[row.ID]})
 		if len(e.samples) == samples {
 			break
 		}

@@ -18,6 +18,7 @@ import (
 
 	"searchloop/corpus"
 	"searchloop/eval"
+	"searchloop/eval/benchmark"
 	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
@@ -36,11 +37,14 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent": func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) },
 	"number":  func(v float64) string { return fmt.Sprintf("%.3g", v) },
 	"join":    strings.Join,
+	"width":   func(v float64) string { return fmt.Sprintf("%.1f", 100*v) },
+	"points":  func(v float64) string { return fmt.Sprintf("%+.1f", 100*v) },
 }).Parse(pageHTML))
 
 // Options of Write.
 type Options struct {
 	Run     string   // folder of the run
+	Also    []string // folders of further runs, shown beside it
 	Bench   string   // benchmark whose evaluations are shown
 	Out     string   // the page
 	Images  []string // image stores; beside those found in the run and data folders
@@ -58,7 +62,20 @@ func Write(ctx context.Context, r *job.Run, o Options) error {
 	if err != nil {
 		return err
 	}
-	store, err := corpus.OpenStore(append(o.Images, stores(o.Run)...)...)
+	own := len(epochs)
+	places := append(o.Images, Stores(o.Run)...)
+	for _, run := range o.Also {
+		more, err := Collect(run, o.Bench, samples)
+		if err != nil {
+			return err
+		}
+		epochs, places = append(epochs, more...), append(places, Stores(run)...)
+	}
+	if len(places) == 0 { // texts alone
+		places = []string{filepath.Join(o.Run, "images")}
+	}
+	slices.Sort(places)
+	store, err := corpus.OpenStore(slices.Compact(places)...)
 	if err != nil {
 		return err
 	}
@@ -73,7 +90,7 @@ func Write(ctx context.Context, r *job.Run, o Options) error {
 	if err := atomicfile.WriteFile(o.Out, b.Bytes()); err != nil {
 		return err
 	}
-	s := summarize(o, epochs)
+	s := summarize(o, epochs[:own])
 	if o.Summary != "" {
 		s.Seconds = keepSeconds(o.Summary, s)
 		text, err := json.MarshalIndent(s, "", "  ")
@@ -91,9 +108,9 @@ func Write(ctx context.Context, r *job.Run, o Options) error {
 	return nil
 }
 
-// stores finds the image stores of a run: those of its rollouts, and those of
+// Stores finds the image stores of a run: those of its rollouts, and those of
 // questions, lens caches and corpora beside it.
-func stores(run string) []string {
+func Stores(run string) []string {
 	var out []string
 	for _, root := range []string{run, filepath.Join(filepath.Dir(filepath.Dir(filepath.Clean(run))), "data")} {
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -119,15 +136,23 @@ type pageView struct {
 	Title       string
 	Style       template.CSS
 	Script      template.JS
-	Bench       string
+	Bench       *benchmark.Benchmark
 	First, Last *eval.Metrics
-	Rewards     []Epoch
+	Took        *eval.Timings
 	Figures     []template.HTML
 	Categories  []categoryRow
-	Epochs      []Epoch
-	Samples     []sampleView
-	Images      template.JS
+	Epochs      []Epoch // that were evaluated
+	Several     bool    // runs
+	Compared    []eval.Comparison
+	Shown       int // samples in the browser
+	Data        *data
 }
+
+// ChunkSize is what the page's script unpacks at once.
+func (v *pageView) ChunkSize() int { return chunkSize }
+
+// Label names an epoch on the page.
+func (e Epoch) Label() string { return fmt.Sprintf("%s, epoch %d", e.Run, e.N) }
 
 type categoryRow struct {
 	Name  string
@@ -135,30 +160,10 @@ type categoryRow struct {
 	Cells []categoryCell
 }
 
-type categoryCell struct{ Accuracy, Searched string }
-
-type sampleView struct {
-	ID, Question, Category, Text, Answer, Verdict, By, Reply, Status, Why string
-	Epoch                                                                 int
-	Truth                                                                 []string
-	Correct, Scored                                                       bool
-	Reward                                                                float64
-	Components                                                            []componentView
-	Turns                                                                 []turnView
-	Searches                                                              int
-	Flipped                                                               bool // right in the last epoch, wrong in the first, or the other way round
-}
-
-type componentView struct {
-	Name          string
-	Value, Weight float64
-}
-
-type turnView struct {
-	Role, Text, Call, Args, Error string
-	Images                        []string
-	Tokens                        int32
-	Finish                        string
+type categoryCell struct {
+	Known    bool
+	Accuracy float64
+	Searched float64
 }
 
 func view(o Options, epochs []Epoch, store *corpus.ImageStore) (*pageView, error) {
@@ -166,58 +171,58 @@ func view(o Options, epochs []Epoch, store *corpus.ImageStore) (*pageView, error
 	if err != nil {
 		return nil, err
 	}
-	v := &pageView{Title: filepath.Base(filepath.Clean(o.Run)), Style: template.CSS(styleCSS), Script: template.JS(scriptJS), Bench: o.Bench, Figures: figs, Epochs: epochs}
-	images := map[string]string{}
-	outcome := map[string][]bool{} // by trajectory id, over epochs
+	v := &pageView{Title: filepath.Base(filepath.Clean(o.Run)), Style: template.CSS(styleCSS), Script: template.JS(scriptJS), Figures: figs, Several: len(o.Also) > 0}
+	if v.Bench, err = benchmark.Of(o.Bench); err != nil {
+		return nil, err
+	}
+	free := map[string]bool{}
+	for _, c := range v.Bench.SearchFree {
+		free[c] = true
+	}
 	for _, e := range epochs {
 		if e.Eval == nil {
 			continue
 		}
-		if v.First == nil {
+		if v.First == nil && e.folder == epochs[0].folder {
 			v.First = e.Eval
 		}
-		v.Last = e.Eval
-		for _, p := range e.samples {
-			v.Samples = append(v.Samples, showSample(e.N, p))
-			outcome[p.row.ID] = append(outcome[p.row.ID], p.judged.Correct)
-			for _, t := range p.row.Turns {
-				for _, sha := range t.Images {
-					if images[sha] == "" {
-						images[sha] = dataURL(store, sha)
-					}
-				}
-			}
+		if e.folder == epochs[0].folder {
+			v.Last, v.Took = e.Eval, e.Took
 		}
+		v.Epochs = append(v.Epochs, e)
+		v.Shown += len(e.samples)
 	}
-	for i := range v.Samples {
-		seen := outcome[v.Samples[i].ID]
-		v.Samples[i].Flipped = seen[0] != seen[len(seen)-1]
-	}
-	v.Categories = categories(epochs)
-	text, err := json.Marshal(images) // json escapes <, > and &, so it is safe inside a script element
-	if err != nil {
-		return nil, err
-	}
-	v.Images = template.JS(text)
-	return v, nil
+	v.Compared = compared(v.Epochs)
+	v.Categories = categories(v.Epochs)
+	v.Data, err = packSamples(v.Epochs, free, store)
+	return v, err
 }
 
-func showSample(epoch int, p played) sampleView {
-	s := sampleView{
-		ID: p.row.ID, Question: p.row.Question, Category: p.row.Category, Text: p.row.Text, Answer: p.row.Answer, Truth: p.row.Answers,
-		Verdict: p.judged.Verdict, By: p.judged.By, Reply: p.judged.Reply, Status: p.row.Status, Why: p.row.Why, Epoch: epoch,
-		Correct: p.judged.Correct, Scored: p.judged.Scored, Reward: p.judged.Reward,
-	}
-	for _, c := range p.judged.Components {
-		s.Components = append(s.Components, componentView{c.Name, c.Value, c.Weight})
-	}
-	for _, t := range p.row.Turns {
-		if t.Role == "tool" || t.Observation() && t.Call != "" {
-			s.Searches++
+// resamples of the comparisons on the page.
+const resamples = 2000
+
+// compared sets the first epoch of the first run against its last, and that against
+// the last one of every other run.
+func compared(epochs []Epoch) (out []eval.Comparison) {
+	last := map[string]Epoch{}
+	var runs []string
+	for _, e := range epochs {
+		if _, ok := last[e.folder]; !ok {
+			runs = append(runs, e.folder)
 		}
-		s.Turns = append(s.Turns, turnView{t.Role, t.Text, t.Call, t.Args, t.Error, t.Images, t.Tokens, t.Finish})
+		last[e.folder] = e
 	}
-	return s
+	add := func(a, b Epoch) {
+		out = append(out, eval.Compare(a.Eval, b.Eval, a.scores, b.scores, resamples, 1))
+	}
+	for i, run := range runs {
+		if i > 0 {
+			add(last[runs[0]], last[run])
+		} else if epochs[0].N != last[run].N {
+			add(epochs[0], last[run])
+		}
+	}
+	return out
 }
 
 // categories lays accuracy out by category and epoch.
@@ -240,10 +245,8 @@ func categories(epochs []Epoch) []categoryRow {
 			if e.Eval == nil {
 				continue
 			}
-			cell := categoryCell{"–", ""}
-			if g, ok := e.Eval.ByCategory[name]; ok {
-				cell = categoryCell{fmt.Sprintf("%.1f %%", 100*g.Accuracy), fmt.Sprintf("searched %.0f %%", 100*g.SearchRatio)}
-			}
+			g, ok := e.Eval.ByCategory[name]
+			cell := categoryCell{ok, g.Accuracy, g.SearchRatio}
 			row.Cells = append(row.Cells, cell)
 		}
 		out = append(out, *row)

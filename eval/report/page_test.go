@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/base64"
 	"image"
 	"image/png"
 	"os"
@@ -38,6 +39,14 @@ func render(t *testing.T, epochs []Epoch, store *corpus.ImageStore) string {
 	return b.String()
 }
 
+func sampleOf(id string, right bool, text string) eval.Sample {
+	s := eval.Sample{ID: id, Question: strings.TrimSuffix(id, "#0"), Category: text, Text: text, Answer: text, Truth: []string{text}, Correct: right, Scored: true, Calls: []string{"text_search"}}
+	if right {
+		s.Score = 1
+	}
+	return s
+}
+
 func TestPage(t *testing.T) {
 	store, err := corpus.OpenStore(t.TempDir())
 	if err != nil {
@@ -47,7 +56,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	evil := `</pre></script><script>alert("x")</script>`
+	evil := "</pre></script><script>alert(\"x\")</script>\u2028<!--<script>"
 	one := func(correct bool) played {
 		return played{
 			trajectory.Row{ID: "q#0", Question: "q", Category: evil, Text: evil, Answers: []string{evil}, Status: trajectory.OK, Answer: evil, Turns: []trajectory.Turn{
@@ -56,14 +65,15 @@ func TestPage(t *testing.T) {
 				{Role: "tool", Text: evil, Call: "text_search", Error: evil, Images: []string{sha}},
 			}},
 			trajectory.Judged{ID: "q#0", Verdict: trajectory.Incorrect, By: "judge", Reply: evil, Correct: correct, Scored: true, Reward: 0.1},
+			sampleOf("q#0", correct, evil),
 		}
 	}
 	metrics := func(acc float64) *eval.Metrics {
 		return &eval.Metrics{Schema: 1, N: 1, Questions: 1, Accuracy: eval.Interval{Mean: acc}, ByTool: map[string]float64{"text_search": 1}, ByCategory: map[string]eval.Group{evil: {N: 1}}}
 	}
 	html := render(t, []Epoch{
-		{N: 0, Eval: metrics(0), samples: []played{one(false)}},
-		{N: 1, Eval: metrics(1), Reward: 0.5, Scored: 4, Updates: []Update{{"kl": 0.1}, {"kl": 0.2}}, samples: []played{one(true)}},
+		{N: 0, Eval: metrics(0), samples: []played{one(false)}, scores: []eval.Sample{sampleOf("q#0", false, evil)}},
+		{N: 1, Eval: metrics(1), Reward: 0.5, Scored: 4, Updates: []Update{{"kl": 0.1}, {"kl": 0.2}}, samples: []played{one(true)}, scores: []eval.Sample{sampleOf("q#0", true, evil)}},
 	}, store)
 
 	if strings.Contains(html, "<script>alert") {
@@ -75,9 +85,14 @@ func TestPage(t *testing.T) {
 	if outside := regexp.MustCompile(`(src|href)="?(https?:)?//`).FindString(html); outside != "" {
 		t.Errorf("the page reaches outside: %s", outside)
 	}
-	for _, want := range []string{"Mean training reward", "GRPO update: kl", `data-flipped="true"`, "cut by the limit", "font: 15px"} {
+	for _, want := range []string{"Mean training reward", "GRPO update: kl", "1 questions won, 0 lost", "font: 15px"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %q", want)
+		}
+	}
+	for _, m := range regexp.MustCompile(`<script type="text/plain" id="(?:data|chunk)-[^"]*">([^<]*)<`).FindAllStringSubmatch(html, -1) {
+		if _, err := base64.StdEncoding.DecodeString(m[1]); err != nil || m[1] == "" {
+			t.Errorf("samples are not base64 in the page: %v", err)
 		}
 	}
 	if strings.Contains(html, "ZgotmplZ") {
@@ -128,5 +143,32 @@ func TestRunsWithNothingToShow(t *testing.T) {
 	epochs, err := Collect(dir, "b", 10)
 	if err != nil || len(epochs) != 1 || len(epochs[0].Updates) != 1 || epochs[0].Updates[0]["kl"] != 0.5 {
 		t.Errorf("%v %v", epochs, err)
+	}
+}
+
+// What the page says of the figures of others, it says with how far they were looked up.
+func TestPublishedFiguresSayWhereTheyWereRead(t *testing.T) {
+	store, err := corpus.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("../..")
+	for bench, wants := range map[string][]string{
+		"livevqa-open": {"Osilly/Vision-DeepResearch; read at its authors", "restates it; <b>unverified</b>; another restatement says 54.3"},
+		"nq":           {"Its count of 3610: unverified", "arXiv 2503.09516 table 2; as restated by others"},
+	} {
+		v, err := view(Options{Run: "runs/r", Bench: bench, Out: "x.html"}, []Epoch{{Eval: &eval.Metrics{N: 1, Questions: 1, Count: 3610}}}, store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := page.Execute(&b, v); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%s: the page lacks %q", bench, want)
+			}
+		}
 	}
 }

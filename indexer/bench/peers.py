@@ -1,6 +1,7 @@
-"""Queries/s of faiss and numpy over the vectors that bench made, as JSON by peer and batch.
+"""Queries/s of faiss and numpy over the vectors that bench made, as JSON by way and batch.
 
-    pip install faiss-cpu==1.15.1 numpy
+    apt-get install python3-faiss            (Debian 12: faiss 1.7.3), for /usr/bin/python3
+    pip install faiss-cpu==1.15.1 numpy      for another Python
     python peers.py installed|tuned FLAT.index QUERIES.f32
 
 "installed" is faiss with its defaults, and numpy. "tuned" takes the better of faiss'
@@ -13,7 +14,7 @@ mode, path, queries = sys.argv[1:]
 index = faiss.read_index(path)
 q = np.fromfile(queries, np.float32).reshape(-1, index.d)
 K = 5
-out = {}
+out = {"version": faiss.__version__}
 
 
 def best(f, runs):
@@ -28,13 +29,13 @@ def best(f, runs):
 for n in (1, 4, 16, 256):
     runs = 12 if n < 16 else 3
     if mode == "installed":
-        out[f"faiss as installed b{n}"] = n / best(lambda: index.search(q[:n], K), runs)
+        out[f"installed b{n}"] = n / best(lambda: index.search(q[:n], K), runs)
         continue
     least = 1e9
     for threshold in (1, 20):
         faiss.cvar.distance_compute_blas_threshold = threshold
         least = min(least, best(lambda: index.search(q[:n], K), runs))
-    out[f"faiss tuned b{n}"] = n / least
+    out[f"tuned b{n}"] = n / least
 if mode == "installed":
     x = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(index.ntotal, index.d)
 

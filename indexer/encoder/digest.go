@@ -17,6 +17,7 @@ import (
 var parts = []string{
 	"config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 	"vocab.txt", "added_tokens.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "searchloop.json", "*_Pooling/config.json",
+	"preprocessor_config.json", "*/adapter_config.json", "*/adapter_model.safetensors",
 }
 
 // Digest is the identity of the encoder in dir: the SHA-256 over the names and

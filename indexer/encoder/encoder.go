@@ -1,17 +1,20 @@
-// Package encoder turns texts into vectors with a BERT-architecture encoder from
-// a Hugging Face folder (E5, multilingual E5, BGE, MiniLM, or one fitted by
-// indexer/lexical): the
-// prefix, the tokenizer and its length limit, the model, pooling, L2 norm. Texts
-// go in, float32 vectors come out with the space they live in, so that vectors
-// of different making are never compared.
+// Package encoder turns texts, and with Jina-CLIP images, into vectors with an
+// encoder from a Hugging Face folder (E5, multilingual E5, BGE, MiniLM,
+// jina-embeddings-v3, Jina-CLIP-v2, or one fitted by indexer/lexical): the prefix,
+// the tokenizer and its length limit, or the image's preparation; the model,
+// pooling, the cut to fewer dimensions, L2 norm. Texts and pictures go in, float32
+// vectors come out with the space they live in, so that vectors of different
+// making are never compared.
 //
 // It stores nothing and searches nothing.
 package encoder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"searchloop/indexer/vectors"
 	"searchloop/internal/fail"
@@ -25,10 +28,11 @@ const batchTokens = 8192
 // Encoder is a loaded encoder. Its methods are safe for concurrent use. A text's
 // vector does not depend on the texts beside it.
 type Encoder struct {
-	dir   string
-	model *bert.Encoder
-	words token.Marked
-	space vectors.Space
+	dir               string
+	queries, passages *bert.Encoder // one, unless each has its own adapter
+	images            *images       // nil: reads none
+	words             token.Marked
+	space             vectors.Space
 }
 
 // Load loads the encoder in dir.
@@ -51,9 +55,16 @@ func LoadSpace(dir string, space vectors.Space) (*Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := load(dir, digest, Settings{QueryPrefix: space.QueryPrefix, PassagePrefix: space.PassagePrefix, MaxTokens: space.MaxTokens})
+	s, err := settingsOf(dir)
 	if err != nil {
 		return nil, err
+	}
+	e, err := load(dir, digest, s.with(Override{QueryPrefix: &space.QueryPrefix, PassagePrefix: &space.PassagePrefix, MaxTokens: &space.MaxTokens, Dim: &space.Dim}))
+	if err != nil {
+		return nil, err
+	}
+	if e.images != nil {
+		e.space.Content = space.Content
 	}
 	if d := e.space.Diff(space); d != "" {
 		return nil, &fail.Error{Kind: fail.BadInput, Op: "load encoder", Path: dir, Err: fmt.Errorf("the encoder here and the index' differ: %s", d),
@@ -63,32 +74,51 @@ func LoadSpace(dir string, space vectors.Space) (*Encoder, error) {
 }
 
 func load(dir, digest string, s Settings) (*Encoder, error) {
-	m, err := bert.Load(dir)
+	e := &Encoder{dir: dir}
+	m, err := bert.Load(dir, s.PassageAdapter)
 	if err != nil {
 		return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
 	}
-	w, err := token.LoadMarked(dir)
-	if err != nil {
+	if e.queries, e.passages = m, m; s.QueryAdapter != s.PassageAdapter {
+		if e.queries, err = bert.Load(dir, s.QueryAdapter); err != nil {
+			return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
+		}
+	}
+	if e.words, err = token.LoadMarked(dir); err != nil {
 		return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
+	}
+	t, err := readTasks(dir)
+	if err != nil {
+		return nil, err
 	}
 	if s.MaxTokens == 0 {
-		s.MaxTokens = m.MaxTokens()
+		if s.MaxTokens = m.MaxTokens(); t.clip() {
+			s.MaxTokens = min(s.MaxTokens, clipTokens)
+		}
 	}
-	if w.Size() > m.Vocab() {
-		return nil, &fail.Error{Kind: fail.BadInput, Op: "load encoder", Path: dir, Err: fmt.Errorf("the tokenizer has %d ids, the model %d", w.Size(), m.Vocab()),
+	if e.words.Size() > m.Vocab() {
+		return nil, &fail.Error{Kind: fail.BadInput, Op: "load encoder", Path: dir, Err: fmt.Errorf("the tokenizer has %d ids, the model %d", e.words.Size(), m.Vocab()),
 			Hint: "the tokenizer and the weights are of different models"}
 	}
 	if s.MaxTokens < 3 || s.MaxTokens > m.MaxTokens() {
 		return nil, fail.New(fail.BadInput, "load encoder", dir, "a limit of %d tokens; the model takes 3 to %d", s.MaxTokens, m.MaxTokens())
 	}
+	dim := cmp.Or(s.Dim, m.Dim())
+	if dim != m.Dim() && !slices.Contains(t.Dims, dim) || dim > m.Dim() {
+		return nil, fail.New(fail.BadInput, "load encoder", dir, "vectors of %d numbers: the model gives %d, and may be cut to %v", dim, m.Dim(), t.Dims)
+	}
 	mode, normalized, err := pooling(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &Encoder{dir: dir, model: m, words: w, space: vectors.Space{
-		Encoder: digest, Dim: m.Dim(), Pooling: mode, Normalized: normalized,
+	e.space = vectors.Space{
+		Encoder: digest, Dim: dim, Pooling: mode, Normalized: normalized,
 		MaxTokens: s.MaxTokens, QueryPrefix: s.QueryPrefix, PassagePrefix: s.PassagePrefix,
-	}}, nil
+	}
+	if t.clip() {
+		e.images, err = loadImages(dir, m.Dim())
+	}
+	return e, err
 }
 
 // Dir is the folder the encoder was loaded from.
@@ -99,15 +129,15 @@ func (e *Encoder) Space() vectors.Space { return e.space }
 
 // Queries encodes search queries: len(texts)*Dim numbers, row-major.
 func (e *Encoder) Queries(ctx context.Context, texts []string) ([]float32, error) {
-	return e.encode(ctx, e.space.QueryPrefix, texts)
+	return e.encode(ctx, e.queries, e.space.QueryPrefix, texts)
 }
 
 // Passages encodes passages: len(texts)*Dim numbers, row-major.
 func (e *Encoder) Passages(ctx context.Context, texts []string) ([]float32, error) {
-	return e.encode(ctx, e.space.PassagePrefix, texts)
+	return e.encode(ctx, e.passages, e.space.PassagePrefix, texts)
 }
 
-func (e *Encoder) encode(ctx context.Context, prefix string, texts []string) ([]float32, error) {
+func (e *Encoder) encode(ctx context.Context, model *bert.Encoder, prefix string, texts []string) ([]float32, error) {
 	out := make([]float32, 0, len(texts)*e.space.Dim)
 	var batch [][]int32
 	tokens := 0
@@ -118,14 +148,19 @@ func (e *Encoder) encode(ctx context.Context, prefix string, texts []string) ([]
 		if err := ctx.Err(); err != nil {
 			return fail.Wrap(fail.Interrupted, "encode", e.dir, err)
 		}
-		v, err := e.model.Encode(batch)
+		v, err := model.Encode(batch)
 		if err != nil {
 			return fail.Wrap(fail.BadInput, "encode", e.dir, err)
 		}
-		if len(v) != len(batch)*e.space.Dim {
+		if len(v) != len(batch)*model.Dim() {
 			return fail.Wrap(fail.Bug, "encode", e.dir, errors.New("the model gave another number of vectors than texts"))
 		}
-		out, batch, tokens = append(out, v...), batch[:0], 0
+		if e.space.Dim < model.Dim() {
+			out = cut(out, v, model.Dim(), e.space.Dim, e.space.Normalized)
+		} else {
+			out = append(out, v...)
+		}
+		batch, tokens = batch[:0], 0
 		return nil
 	}
 	for _, t := range texts {

@@ -2,10 +2,12 @@ package encoder
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -14,9 +16,12 @@ import (
 
 // Settings is how a folder's encoder is to be used: searchloop.json.
 type Settings struct {
-	QueryPrefix   string `json:"query_prefix"`
-	PassagePrefix string `json:"passage_prefix"`
-	MaxTokens     int    `json:"max_tokens"` // with the marks at both ends; 0 = the model's limit
+	QueryPrefix    string `json:"query_prefix"`
+	PassagePrefix  string `json:"passage_prefix"`
+	MaxTokens      int    `json:"max_tokens"`                // with the marks at both ends; 0 = the model's limit
+	Dim            int    `json:"dim,omitempty"`             // vectors are cut to it; 0 = they are not
+	QueryAdapter   string `json:"query_adapter,omitempty"`   // of those that the model has; "" = what config.json says
+	PassageAdapter string `json:"passage_adapter,omitempty"` // the same
 
 	// Read by the model itself; here they are only told on.
 	Pooling   string `json:"pooling,omitempty"`
@@ -26,7 +31,7 @@ type Settings struct {
 // Override replaces single settings; nil keeps the folder's.
 type Override struct {
 	QueryPrefix, PassagePrefix *string
-	MaxTokens                  *int
+	MaxTokens, Dim             *int
 }
 
 // e5Tokens is the length limit that the E5 index builders and servers of the
@@ -34,13 +39,23 @@ type Override struct {
 const e5Tokens = 256
 
 // settingsOf finds the settings of an encoder's folder: searchloop.json, else
-// what sentence-transformers keeps, else what the folder's name gives away (E5
-// publishes its prefixes on its model card only).
+// what sentence-transformers keeps, else what config.json (Jina) or the folder's
+// name gives away (E5 publishes its prefixes on its model card only).
 func settingsOf(dir string) (Settings, error) {
 	var s Settings
-	found, err := readJSON(filepath.Join(dir, "searchloop.json"), &s, true)
-	if err != nil || found {
+	t, err := readTasks(dir)
+	if err != nil {
 		return s, err
+	}
+	query, passage := t.adapters()
+	found, err := readJSON(filepath.Join(dir, "searchloop.json"), &s, true)
+	if err != nil {
+		return s, err
+	}
+	s.QueryAdapter, s.PassageAdapter = cmp.Or(s.QueryAdapter, query), cmp.Or(s.PassageAdapter, passage)
+	s.Dim = cmp.Or(s.Dim, t.Cut)
+	if found {
+		return s, nil
 	}
 	var st struct {
 		Prompts map[string]string `json:"prompts"`
@@ -54,20 +69,27 @@ func settingsOf(dir string) (Settings, error) {
 			s.PassagePrefix = st.Prompts[key]
 		}
 	}
-	var length struct {
-		MaxSeqLength int `json:"max_seq_length"`
+	if s.QueryPrefix == "" && s.PassagePrefix == "" {
+		if s.QueryPrefix, s.PassagePrefix = t.prefixes(s.QueryAdapter, s.PassageAdapter); s.QueryPrefix == "" && s.PassagePrefix == "" {
+			s.QueryPrefix, s.PassagePrefix = st.Prompts[s.QueryAdapter], st.Prompts[s.PassageAdapter]
+		}
 	}
-	if _, err := readJSON(filepath.Join(dir, "sentence_bert_config.json"), &length, false); err != nil {
-		return s, err
-	}
-	s.MaxTokens = length.MaxSeqLength
 	if abs, err := filepath.Abs(dir); err == nil && isE5(filepath.Base(abs)) {
 		s.MaxTokens = e5Tokens
 		if s.QueryPrefix == "" && s.PassagePrefix == "" {
-			s.QueryPrefix, s.PassagePrefix = "query: ", "passage: "
+			s.QueryPrefix, s.PassagePrefix = PrefixesByName(abs)
 		}
 	}
 	return s, nil
+}
+
+// PrefixesByName are the prefixes of a model of which only the name is known: E5's,
+// or none.
+func PrefixesByName(model string) (query, passage string) {
+	if isE5(path.Base(filepath.ToSlash(model))) {
+		return "query: ", "passage: "
+	}
+	return "", ""
 }
 
 // isE5: "e5-base-v2", "intfloat_multilingual-e5-small", not "msmarco-distilbe5t".
@@ -89,6 +111,9 @@ func (s Settings) with(o Override) Settings {
 	}
 	if o.MaxTokens != nil {
 		s.MaxTokens = *o.MaxTokens
+	}
+	if o.Dim != nil {
+		s.Dim = *o.Dim
 	}
 	return s
 }

@@ -15,6 +15,8 @@ import (
 const (
 	blockBytes = 128 << 10 // stored vectors scored at a time: they and the next stay in the second-level cache
 	queryGroup = 256       // queries scored at a time
+	// prepareRows is the number of rows from which preparing the queries pays.
+	prepareRows = 200
 )
 
 // search is a group of queries on its way over all shards.
@@ -102,7 +104,7 @@ func each(tasks []task, do func(i int) error) error {
 func (g *search) scan(t task, of func(q int) *top) error {
 	f := g.set.files[t.shard]
 	start := g.set.starts[t.shard]
-	return g.blocks(f, t, g.scorer(f), func(lo int64, scores []float32, width int) error {
+	return g.blocks(f, t, g.scorer(f, t.hi-t.lo), func(lo int64, scores []float32, width int) error {
 		if f.Metric == L2 {
 			for i := range scores {
 				scores[i] = -scores[i]
@@ -144,10 +146,13 @@ func (g *search) blocks(f *File, t task, score func(scores []float32, rows, next
 	return nil
 }
 
-// scorer is how blocks of f are scored. It is for one goroutine.
-func (g *search) scorer(f *File) func(scores []float32, rows, next []byte, width int) {
+// scorer is how blocks of f, of rows in all, are scored. It is for one goroutine.
+func (g *search) scorer(f *File, rows int64) func(scores []float32, rows, next []byte, width int) {
 	job := dots.Job{Kind: f.Format.kind(), L2: f.Metric == L2, Queries: g.queries, Dim: f.Dim}
 	if f.Format != SQ8 {
+		if rows >= prepareRows {
+			job.Prepare()
+		}
 		return func(scores []float32, rows, next []byte, width int) {
 			job.Rows, job.Next = rows, next
 			job.Scores(scores, width)

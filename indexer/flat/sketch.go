@@ -69,7 +69,7 @@ func (g *search) sketched(out [][]Hit) (bool, error) {
 		for q := range g.n {
 			*mine(q) = candidates{best: top{k: g.k}, limit: 4*g.k + 1024, worst: float32(math.Inf(-1))}
 		}
-		return g.blocks(f, t, g.scorer(f), func(lo int64, scores []float32, width int) error {
+		return g.blocks(f, t, g.scorer(f, t.hi-t.lo), func(lo int64, scores []float32, width int) error {
 			for q := range g.n {
 				full[i] = full[i] || !mine(q).offer(scores[q*width:(q+1)*width], start+lo, 2*slacks[t.shard][q])
 			}

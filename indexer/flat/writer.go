@@ -54,16 +54,39 @@ func (x *Writer) Write(vectors []float32) error {
 			Hint: "embed again: the encoder's weights or the vectors are damaged"}
 	}
 	if x.h.Format == FP16 {
-		if i := slices.IndexFunc(vectors, func(f float32) bool { return dots.ToHalf(f)&0x7fff == 0x7c00 }); i >= 0 {
+		if i := slices.IndexFunc(vectors, func(f float32) bool { return !dots.FiniteHalf(dots.ToHalf(f)) }); i >= 0 {
 			return &fail.Error{Kind: fail.BadInput, Op: "write index", Row: x.rows + int64(i/d) + 1, Err: fmt.Errorf("%v is too large for half floats", vectors[i]),
 				Hint: "store these vectors as float32"}
 		}
 	}
-	x.rows += int64(len(vectors) / d)
-	if x.rows > x.h.Rows {
+	return x.append(int64(len(vectors)/d), x.encode(vectors))
+}
+
+// WriteHalves is Write for vectors that are half floats already, into a file of
+// such: they are stored as they are.
+func (x *Writer) WriteHalves(vectors []uint16) error {
+	d := x.h.Dim
+	if x.h.Format != FP16 || len(vectors)%d != 0 {
+		return fail.New(fail.Bug, "write index", "", "%d half floats for vectors of dimension %d in a file of the format %v", len(vectors), d, x.h.Format)
+	}
+	b := x.buf[:0]
+	for i, h := range vectors {
+		if !dots.FiniteHalf(h) {
+			return &fail.Error{Kind: fail.BadInput, Op: "write index", Row: x.rows + int64(i/d) + 1, Err: errNotFinite,
+				Hint: "embed again: the encoder's weights or the vectors are damaged"}
+		}
+		b = binary.LittleEndian.AppendUint16(b, h)
+	}
+	x.buf = b
+	return x.append(int64(len(vectors)/d), b)
+}
+
+// append writes rows as they are stored.
+func (x *Writer) append(rows int64, b []byte) error {
+	if x.rows += rows; x.rows > x.h.Rows {
 		return fail.New(fail.BadInput, "write index", "", "more vectors than the %d that were announced", x.h.Rows)
 	}
-	_, err := x.w.Write(x.encode(vectors))
+	_, err := x.w.Write(b)
 	return fail.Wrap(fail.Disk, "write index", "", err)
 }
 

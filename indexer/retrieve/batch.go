@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"searchloop/indexer"
+	"searchloop/indexer/faiss"
 	"searchloop/internal/fail"
 )
 
@@ -37,16 +38,17 @@ type batcher struct {
 // pending is a request that waits for its hits.
 type pending struct {
 	ctx     context.Context
-	queries []string
+	queries []indexer.Query
 	k       int
+	effort  faiss.Effort
 	hits    [][]indexer.Hit
 	err     error
 	done    chan struct{}
 }
 
 // search returns the hits of a request, when its batch is done.
-func (b *batcher) search(ctx context.Context, queries []string, k int) ([][]indexer.Hit, error) {
-	p := &pending{ctx: ctx, queries: queries, k: k, done: make(chan struct{})}
+func (b *batcher) search(ctx context.Context, queries []indexer.Query, k int, e faiss.Effort) ([][]indexer.Hit, error) {
+	p := &pending{ctx: ctx, queries: queries, k: k, effort: e, done: make(chan struct{})}
 	b.mu.Lock()
 	if len(b.queue) >= b.room {
 		b.mu.Unlock()
@@ -122,7 +124,7 @@ func (b *batcher) take() []*pending {
 	var batch []*pending
 	queries, n := 0, 0
 	for _, p := range b.queue {
-		if len(batch) > 0 && queries+len(p.queries) > b.most {
+		if len(batch) > 0 && (queries+len(p.queries) > b.most || p.effort != batch[0].effort) {
 			break
 		}
 		if n++; p.ctx.Err() != nil { // its client has left
@@ -146,7 +148,7 @@ func (b *batcher) run(batch []*pending) {
 	defer cancel()
 	var left atomic.Int64
 	left.Store(int64(len(batch)))
-	var all []string
+	var all []indexer.Query
 	k := 0
 	for _, p := range batch {
 		stop := context.AfterFunc(p.ctx, func() { // the last client to leave ends the search
@@ -158,10 +160,10 @@ func (b *batcher) run(batch []*pending) {
 		all, k = append(all, p.queries...), max(k, p.k)
 	}
 	b.served.batch(len(batch), len(all))
-	hits, err := b.guarded(ctx, all, k)
+	hits, err := b.guarded(ctx, all, k, batch[0].effort)
 	if err != nil && len(batch) > 1 && ctx.Err() == nil {
 		for _, p := range batch {
-			p.hits, p.err = b.guarded(p.ctx, p.queries, p.k)
+			p.hits, p.err = b.guarded(p.ctx, p.queries, p.k, p.effort)
 			close(p.done)
 		}
 		return
@@ -178,13 +180,13 @@ func (b *batcher) run(batch []*pending) {
 }
 
 // guarded turns a panic into an error: a batch is not searched on any request's goroutine.
-func (b *batcher) guarded(ctx context.Context, queries []string, k int) (hits [][]indexer.Hit, err error) {
+func (b *batcher) guarded(ctx context.Context, queries []indexer.Query, k int, e faiss.Effort) (hits [][]indexer.Hit, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			hits, err = nil, &panicked{value: v, stack: debug.Stack()}
 		}
 	}()
-	hits, err = b.index.Search(ctx, queries, k)
+	hits, err = b.index.SearchQueries(ctx, queries, k, e)
 	if err == nil && len(hits) != len(queries) {
 		err = fail.New(fail.Bug, "retrieve", "", "%d lists of hits for %d queries", len(hits), len(queries))
 	}

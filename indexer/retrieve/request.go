@@ -2,6 +2,7 @@ package retrieve
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,13 +10,17 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"searchloop/indexer"
+	"searchloop/indexer/faiss"
 )
 
 // request is the body of POST /retrieve.
 type request struct {
-	Queries      []string
+	Queries      []indexer.Query
 	TopK         int // 0 = the server's default
 	ReturnScores bool
+	Effort       faiss.Effort
 }
 
 // detail is one entry of the error list that FastAPI answers with: the clients
@@ -33,6 +38,7 @@ type limits struct {
 	Body    int64
 	Queries int
 	TopK    int
+	Image   func(data []byte) (indexer.Query, error) // nil: queries are texts
 }
 
 // parse reads a body. What is wrong is told as FastAPI (pydantic 2, lax mode)
@@ -52,19 +58,19 @@ func parse(body []byte, lim limits) (request, []detail) {
 		all = append(all, detail{"missing", []any{"body", "queries"}, "Field required", compact(body), nil})
 	} else {
 		var bad []detail
-		r.Queries, bad = queries(q, lim.Queries)
+		r.Queries, bad = queries(q, lim)
 		all = append(all, bad...)
 	}
-	if v, ok := fields["topk"]; ok && !isNull(v) {
-		n, bad := integer(v)
-		switch {
-		case bad == nil && n < 0:
-			bad = &detail{Type: "greater_than_equal", Msg: "Input should be greater than or equal to 0", Ctx: map[string]any{"ge": 0}}
-		case bad == nil && n > int64(lim.TopK):
-			bad = &detail{Type: "less_than_equal", Msg: fmt.Sprintf("Input should be less than or equal to %d", lim.TopK), Ctx: map[string]any{"le": lim.TopK}}
+	for _, f := range []struct {
+		name string
+		most int
+		to   *int
+	}{{"topk", lim.TopK, &r.TopK}, {"nprobe", mostEffort, &r.Effort.NProbe}, {"ef_search", mostEffort, &r.Effort.EfSearch}} {
+		if v, ok := fields[f.name]; ok && !isNull(v) {
+			n, bad := count(v, f.most)
+			all = located(all, bad, f.name, v)
+			*f.to = n
 		}
-		all = located(all, bad, "topk", v)
-		r.TopK = int(n)
 	}
 	if v, ok := fields["return_scores"]; ok {
 		b, bad := boolean(v)
@@ -110,23 +116,61 @@ func object(body []byte) (map[string]json.RawMessage, *detail) {
 	return fields, nil
 }
 
-func queries(v json.RawMessage, limit int) ([]string, []detail) {
+func queries(v json.RawMessage, lim limits) ([]indexer.Query, []detail) {
 	var items []json.RawMessage
 	if json.Unmarshal(v, &items) != nil || items == nil {
 		return nil, []detail{{"list_type", []any{"body", "queries"}, "Input should be a valid list", v, nil}}
 	}
-	if len(items) > limit {
-		return nil, []detail{{"too_long", []any{"body", "queries"}, fmt.Sprintf("List should have at most %d items after validation, not %d", limit, len(items)),
-			json.RawMessage("null"), map[string]any{"field_type": "List", "max_length": limit, "actual_length": len(items)}}}
+	if len(items) > lim.Queries {
+		return nil, []detail{{"too_long", []any{"body", "queries"}, fmt.Sprintf("List should have at most %d items after validation, not %d", lim.Queries, len(items)),
+			json.RawMessage("null"), map[string]any{"field_type": "List", "max_length": lim.Queries, "actual_length": len(items)}}}
 	}
-	out := make([]string, len(items))
+	out := make([]indexer.Query, len(items))
 	var bad []detail
 	for i, item := range items {
-		if isNull(item) || json.Unmarshal(item, &out[i]) != nil {
+		var picture struct {
+			Image *string `json:"image"`
+		}
+		switch {
+		case !isNull(item) && json.Unmarshal(item, &out[i].Text) == nil:
+		case lim.Image != nil && json.Unmarshal(item, &picture) == nil && picture.Image != nil:
+			q, err := imageQuery(*picture.Image, lim)
+			if err != nil {
+				bad = append(bad, detail{"value_error", []any{"body", "queries", i, "image"}, "Value error, " + err.Error(), json.RawMessage("null"), nil})
+			}
+			out[i] = q
+		default:
 			bad = append(bad, detail{"string_type", []any{"body", "queries", i}, "Input should be a valid string", item, nil})
 		}
 	}
 	return out, bad
+}
+
+// imageQuery reads an image from base64, bare or as a data URI.
+func imageQuery(text string, lim limits) (indexer.Query, error) {
+	if head, rest, ok := strings.Cut(text, ","); ok && strings.HasPrefix(head, "data:image/") && strings.HasSuffix(head, ";base64") {
+		text = rest
+	}
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return indexer.Query{}, errors.New("the image is not base64, bare or after data:image/…;base64,")
+	}
+	return lim.Image(data)
+}
+
+// mostEffort is the largest nprobe and ef_search of a request.
+const mostEffort = 1 << 20
+
+// count is an integer from 0 to most.
+func count(v json.RawMessage, most int) (int, *detail) {
+	n, bad := integer(v)
+	switch {
+	case bad == nil && n < 0:
+		bad = &detail{Type: "greater_than_equal", Msg: "Input should be greater than or equal to 0", Ctx: map[string]any{"ge": 0}}
+	case bad == nil && n > int64(most):
+		bad = &detail{Type: "less_than_equal", Msg: fmt.Sprintf("Input should be less than or equal to %d", most), Ctx: map[string]any{"le": most}}
+	}
+	return int(n), bad
 }
 
 // integer takes what pydantic takes for an int: 3, 3.0, "3", true.

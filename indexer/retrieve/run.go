@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"searchloop/indexer"
+	"searchloop/indexer/encoder/served"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 )
@@ -16,21 +17,23 @@ import (
 type RunOptions struct {
 	Index, Addr       string
 	Encoder, Passages string
-	Words             string // folder for the index of words; "": vectors alone
+	EncoderServer     served.Options // how the encoder is asked, if it is in a server
+	Words             string         // folder for the index of words; "": vectors alone
 	Server            Options
 }
 
 // Run serves the index until the job is told to stop; requests in flight are
 // answered first.
 func Run(ctx context.Context, r *job.Run, o RunOptions) error {
-	var where []indexer.Option
+	o.EncoderServer.Log = r.Log
+	where := []indexer.Option{indexer.WithServer(o.EncoderServer)}
 	if o.Encoder != "" {
 		where = append(where, indexer.WithEncoder(o.Encoder))
 	}
 	if o.Passages != "" {
 		where = append(where, indexer.WithPassages(o.Passages))
 	}
-	x, err := indexer.Open(o.Index, where...)
+	x, err := indexer.Open(ctx, o.Index, where...)
 	if err != nil {
 		return err
 	}
@@ -51,7 +54,7 @@ func Run(ctx context.Context, r *job.Run, o RunOptions) error {
 	}
 	o.Server.Log = r.Log
 	d := x.Describe()
-	r.Log.Info("serving", "url", "http://"+l.Addr().String()+"/retrieve", "rows", d.Rows, "shards", len(d.Shards), "dim", d.Space.Dim, "encoder", d.Space.Encoder[:12])
+	r.Log.Info("serving", "url", "http://"+l.Addr().String()+"/retrieve", "rows", d.Rows, "shards", len(d.Shards), "dim", d.Space.Dim, "encoder", d.Space.EncoderName())
 	return Serve(ctx, r.Stopping(), l, New(served, o.Server))
 }
 

@@ -16,12 +16,15 @@ import (
 	"time"
 
 	"searchloop/indexer"
+	"searchloop/indexer/faiss"
 	"searchloop/internal/fail"
 )
 
 // Searcher is what is served: an *indexer.Index.
 type Searcher interface {
-	Search(ctx context.Context, queries []string, k int) ([][]indexer.Hit, error)
+	SearchQueries(ctx context.Context, queries []indexer.Query, k int, e faiss.Effort) ([][]indexer.Hit, error)
+	ReadsImages() bool
+	ImageQuery(data []byte) (indexer.Query, error)
 	ImagePath(sha string) (string, error)
 	Describe() indexer.Description
 }
@@ -36,7 +39,9 @@ type Options struct {
 	Batch      int   // queries searched together
 	// Patience is how long a search waits for as many requests as the last one had.
 	Patience time.Duration
-	Log      *slog.Logger
+	// Effort is that of searches whose request does not say; zero: the index's own.
+	Effort faiss.Effort
+	Log    *slog.Logger
 }
 
 // Server answers requests; it is an http.Handler, safe for concurrent use.
@@ -44,6 +49,7 @@ type Server struct {
 	index  Searcher
 	lim    limits
 	topk   int
+	effort faiss.Effort
 	queue  *batcher
 	served *metrics
 	log    *slog.Logger
@@ -55,7 +61,7 @@ type Server struct {
 // patience, slog's default logger.
 func New(index Searcher, o Options) *Server {
 	s := &Server{
-		index: index, topk: cmp.Or(o.TopK, 3), log: o.Log, served: newMetrics(),
+		index: index, topk: cmp.Or(o.TopK, 3), effort: o.Effort, log: o.Log, served: newMetrics(),
 		lim: limits{Body: o.MaxBody, Queries: cmp.Or(o.MaxQueries, 1024), TopK: cmp.Or(o.MaxTopK, 1000)},
 		mux: http.NewServeMux(),
 	}
@@ -63,6 +69,9 @@ func New(index Searcher, o Options) *Server {
 		served: s.served, arrived: make(chan struct{}, 1)}
 	if s.lim.Body == 0 {
 		s.lim.Body = 8 << 20
+	}
+	if index.ReadsImages() {
+		s.lim.Image = index.ImageQuery
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -145,6 +154,8 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errBusy):
 		w.Header().Set("Retry-After", "1")
 		refuse(w, http.StatusTooManyRequests, errBusy.Error())
+	case fail.KindOf(err) == fail.Usage: // an effort that the index does not know
+		refuse(w, http.StatusUnprocessableEntity, err.Error())
 	case r.Context().Err() != nil: // the client went away; nobody reads this
 		refuse(w, http.StatusServiceUnavailable, "request cancelled")
 	default:
@@ -155,7 +166,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 
 // answer searches, together with those that wait at the same time.
 func (s *Server) answer(ctx context.Context, req request) (*answer, error) {
-	found, err := s.queue.search(ctx, req.Queries, cmp.Or(req.TopK, s.topk))
+	found, err := s.queue.search(ctx, req.Queries, cmp.Or(req.TopK, s.topk), req.Effort.Or(s.effort))
 	if err != nil {
 		return nil, err
 	}

@@ -18,31 +18,51 @@ import (
 
 	"searchloop/corpus"
 	"searchloop/indexer"
+	"searchloop/indexer/faiss"
 	"searchloop/indexer/vectors"
+	"searchloop/internal/fail"
+	"searchloop/internal/picture"
 )
 
 // fake answers each query with rows of a small corpus; odd rows are images.
 type fake struct {
 	search func(ctx context.Context, queries []string, k int) error
+	images bool
 }
 
-func (f fake) Search(ctx context.Context, queries []string, k int) ([][]indexer.Hit, error) {
+func (f fake) SearchQueries(ctx context.Context, queries []indexer.Query, k int, e faiss.Effort) ([][]indexer.Hit, error) {
+	texts := make([]string, len(queries))
+	for i, q := range queries {
+		if texts[i] = q.Text; q.Image != nil {
+			texts[i] = fmt.Sprintf("%dx%d", q.Image.W, q.Image.H)
+		}
+	}
 	if f.search != nil {
-		if err := f.search(ctx, queries, k); err != nil {
+		if err := f.search(ctx, texts, k); err != nil {
 			return nil, err
 		}
 	}
+	if e.EfSearch > 0 {
+		return nil, fail.New(fail.Usage, "search", "", "no ef_search here")
+	}
 	out := make([][]indexer.Hit, len(queries))
-	for i, q := range queries {
+	for i, q := range texts {
 		for r := range min(k, 4) {
 			p := corpus.Passage{ID: fmt.Sprint(r), Contents: fmt.Sprintf("\"%s\"\n<b> & %d", q, r)}
 			if r%2 == 1 {
 				p.ImageID = "sha"
 			}
-			out[i] = append(out[i], indexer.Hit{Row: int64(r), Score: 0.83 - float32(r)/4, Passage: p})
+			out[i] = append(out[i], indexer.Hit{Row: int64(r), Score: 0.83 - float32(r)/4 + float32(e.NProbe), Passage: p})
 		}
 	}
 	return out, nil
+}
+
+func (f fake) ReadsImages() bool { return f.images }
+
+func (fake) ImageQuery(data []byte) (indexer.Query, error) {
+	p, err := picture.Decode(data)
+	return indexer.Query{Image: p}, err
 }
 
 func (fake) ImagePath(sha string) (string, error) { return "/store/" + sha + ".jpg", nil }
@@ -76,6 +96,7 @@ func TestRetrieve(t *testing.T) {
 				`[{"document":{"id":"0","contents":"\"b\"\n<b> & 0"},"score":0.83},{"document":{"img_path":"/store/sha.jpg","text":"\"b\"\n<b> & 1","contents":"\"b\"\n<b> & 1"},"score":0.58}]]}`},
 		{"no scores", `{"queries":["a","b"],"topk":1,"return_scores":false}`, `{"result":[[{"id":"0","contents":"\"a\"\n<b> & 0"}],[{"id":"0","contents":"\"b\"\n<b> & 0"}]]}`},
 		{"no scores is the default", `{"queries":["a"]}`, `{"result":[[{"id":"0","contents":"\"a\"\n<b> & 0"}]]}`},
+		{"an effort of its own", `{"queries":["a"],"nprobe":4,"return_scores":true}`, `{"result":[[{"document":{"id":"0","contents":"\"a\"\n<b> & 0"},"score":4.83}]]}`},
 		{"topk null", `{"queries":["a"],"topk":null}`, `{"result":[[{"id":"0","contents":"\"a\"\n<b> & 0"}]]}`},
 		{"topk 0", `{"queries":["a"],"topk":0}`, `{"result":[[{"id":"0","contents":"\"a\"\n<b> & 0"}]]}`},
 		{"no queries", `{"queries":[],"topk":3,"return_scores":true}`, `{"result":[]}`},
@@ -86,11 +107,38 @@ func TestRetrieve(t *testing.T) {
 			t.Errorf("%s: %d\n got %s\nwant %s", c.name, code, got, c.want)
 		}
 	}
+	if code, body := post(t, s, `{"queries":["a"],"ef_search":9}`); code != 422 || !strings.Contains(body, "no ef_search here") {
+		t.Errorf("a setting that the index does not have: %d %s", code, body)
+	}
 	// More than the index has: all it has, never a made-up row.
 	_, body := post(t, s, `{"queries":["a"],"topk":900,"return_scores":true}`)
 	var a struct{ Result [][]json.RawMessage }
 	if err := json.Unmarshal([]byte(body), &a); err != nil || len(a.Result) != 1 || len(a.Result[0]) != 4 {
 		t.Errorf("topk 900 of 4 rows: %s", body)
+	}
+}
+
+// Documents without scores, of one query, of two and of three: each query has its own, in
+// the order in which they were asked (G1 of the published systems' defects: two were
+// taken for documents and scores, and any other number was an error).
+func TestG1DocumentsWithoutScores(t *testing.T) {
+	s := server(fake{}, Options{})
+	for n := 1; n <= 3; n++ {
+		queries, _ := json.Marshal([]string{"a", "b", "c"}[:n])
+		code, body := post(t, s, fmt.Sprintf(`{"queries":%s,"topk":2,"return_scores":false}`, queries))
+		var got struct {
+			Result [][]struct{ ID, Contents string }
+		}
+		if err := json.Unmarshal([]byte(body), &got); err != nil || code != 200 || len(got.Result) != n {
+			t.Fatalf("%d queries: %d %s", n, code, body)
+		}
+		for i, hits := range got.Result {
+			for r, hit := range hits {
+				if want := fmt.Sprintf("\"%c\"\n<b> & %d", 'a'+i, r); hit.Contents != want {
+					t.Errorf("query %d of %d, hit %d: %q, want %q", i, n, r, hit.Contents, want)
+				}
+			}
+		}
 	}
 }
 
@@ -116,6 +164,7 @@ func TestValidation(t *testing.T) {
 		{`{"queries":["a"],"topk":3.5}`, `int_from_float@["body","topk"]`},
 		{`{"queries":["a"],"topk":"three"}`, `int_parsing@["body","topk"]`},
 		{`{"queries":["a"],"topk":[3]}`, `int_type@["body","topk"]`},
+		{`{"queries":["a"],"nprobe":-1,"ef_search":1048577}`, `greater_than_equal@["body","nprobe"] less_than_equal@["body","ef_search"]`},
 		{`{"queries":["a"],"return_scores":null}`, `bool_type@["body","return_scores"]`},
 		{`{"queries":["a"],"return_scores":"perhaps"}`, `bool_parsing@["body","return_scores"]`},
 		{`{"queries":["a"],"return_scores":2}`, `bool_parsing@["body","return_scores"]`},
@@ -315,7 +364,7 @@ func TestOverload(t *testing.T) {
 
 // Requests that wait together are one search; each gets its own hits, as many as
 // it asked for, and one that makes the search fail or panic fails alone.
-func TestBatches(t *testing.T) {
+func TestG3Batches(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	var mu sync.Mutex
@@ -363,9 +412,10 @@ func TestBatches(t *testing.T) {
 	}
 	b := batcher{most: 3, arrived: make(chan struct{}, 1)}
 	for _, n := range []int{2, 1, 1, 9, 1} {
-		b.queue = append(b.queue, &pending{ctx: context.Background(), queries: make([]string, n)})
+		b.queue = append(b.queue, &pending{ctx: context.Background(), queries: make([]indexer.Query, n)})
 	}
-	for _, want := range []int{2, 1, 1, 1, 0} {
+	b.queue = append(b.queue, &pending{ctx: context.Background(), effort: faiss.Effort{NProbe: 3}}, &pending{ctx: context.Background(), effort: faiss.Effort{NProbe: 3}})
+	for _, want := range []int{2, 1, 1, 1, 2, 0} {
 		if got := len(b.take()); got != want {
 			t.Errorf("a batch of %d requests, want %d", got, want)
 		}

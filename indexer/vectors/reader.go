@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
+	"searchloop/indexer/flat/dots"
 	"searchloop/internal/fail"
 )
 
@@ -25,12 +26,14 @@ type Reader struct {
 	r       *ipc.FileReader
 	batches int
 	space   Space
+	format  Format
 }
 
 // Batch is some consecutive rows. Its slices are valid until the next one.
 type Batch struct {
 	IDs     []string
 	Vectors []float32 // len(IDs) * Dim, row-major
+	Halves  []uint16  // the same as they are stored, of a file of half floats
 }
 
 // Open reads the schema of the file at path. A file that is not Arrow, has no
@@ -65,32 +68,40 @@ func Open(path string) (r *Reader, err error) {
 		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "open vectors", path, err), hintDamaged)
 	}
 	s, err := spaceOf(fr.Schema().Metadata().GetValue)
+	var format Format
 	if err == nil {
-		err = columns(fr.Schema(), s.Dim)
+		format, err = columns(fr.Schema(), s.Dim)
 	}
 	if err != nil {
 		return nil, fail.WithHint(fail.Wrap(fail.BadInput, "open vectors", path, err), "docs/vectors.md says what the file must hold; the embed job writes it")
 	}
-	return &Reader{path: path, f: f, r: fr, batches: batches, space: s}, nil
+	return &Reader{path: path, f: f, r: fr, batches: batches, space: s, format: format}, nil
 }
 
-// columns checks that column 0 is the id and column 1 the vector.
-func columns(sc *arrow.Schema, dim int) error {
+// columns checks that column 0 is the id and column 1 the vector, and gives the form of
+// its numbers.
+func columns(sc *arrow.Schema, dim int) (Format, error) {
 	if sc.NumFields() != 2 || sc.Field(0).Name != "id" || sc.Field(1).Name != "vector" {
-		return fmt.Errorf("columns are not id and vector: %v", sc)
+		return 0, fmt.Errorf("columns are not id and vector: %v", sc)
 	}
 	if sc.Field(0).Type.ID() != arrow.STRING {
-		return fmt.Errorf("column id is %v, not utf8", sc.Field(0).Type)
+		return 0, fmt.Errorf("column id is %v, not utf8", sc.Field(0).Type)
 	}
 	list, ok := sc.Field(1).Type.(*arrow.FixedSizeListType)
-	if !ok || list.Elem().ID() != arrow.FLOAT32 {
-		return fmt.Errorf("column vector is %v, not a fixed-size list of float32", sc.Field(1).Type)
+	if !ok || list.Elem().ID() != arrow.FLOAT32 && list.Elem().ID() != arrow.FLOAT16 {
+		return 0, fmt.Errorf("column vector is %v, not a fixed-size list of float32 or float16", sc.Field(1).Type)
 	}
 	if int(list.Len()) != dim {
-		return fmt.Errorf("column vector has dimension %d, the metadata says %d", list.Len(), dim)
+		return 0, fmt.Errorf("column vector has dimension %d, the metadata says %d", list.Len(), dim)
 	}
-	return nil
+	if list.Elem().ID() == arrow.FLOAT16 {
+		return Float16, nil
+	}
+	return Float32, nil
 }
+
+// Format is how the numbers are stored.
+func (r *Reader) Format() Format { return r.format }
 
 // Space is what the file says of its vectors.
 func (r *Reader) Space() Space { return r.space }
@@ -143,8 +154,8 @@ func (r *Reader) batch(i int, b *Batch) error {
 	if !ok || !ok2 {
 		return errors.New("columns have other types than the schema says")
 	}
-	values, ok := list.ListValues().(*array.Float32)
-	if !ok || ids.NullN() > 0 || list.NullN() > 0 || values.NullN() > 0 {
+	values := list.ListValues()
+	if ids.NullN() > 0 || list.NullN() > 0 || values.NullN() > 0 {
 		return errors.New("holds nulls")
 	}
 	n, d := int(rec.NumRows()), r.space.Dim
@@ -152,7 +163,20 @@ func (r *Reader) batch(i int, b *Batch) error {
 	if ids.Len() != n || list.Len() != n || values.Len() < from+n*d {
 		return fmt.Errorf("%d rows, but %d ids and %d numbers of dimension %d", n, ids.Len(), values.Len(), d)
 	}
-	b.IDs, b.Vectors = b.IDs[:0], append(b.Vectors[:0], values.Float32Values()[from:from+n*d]...)
+	b.IDs, b.Vectors, b.Halves = b.IDs[:0], b.Vectors[:0], b.Halves[:0]
+	switch v := values.(type) {
+	case *array.Float32:
+		b.Vectors = append(b.Vectors, v.Float32Values()[from:from+n*d]...)
+	case *array.Float16:
+		for _, x := range v.Values()[from : from+n*d] {
+			b.Halves = append(b.Halves, x.Uint16())
+		}
+		for _, h := range b.Halves {
+			b.Vectors = append(b.Vectors, dots.FromHalf(h))
+		}
+	default:
+		return errors.New("columns have other types than the schema says")
+	}
 	for j := range n {
 		b.IDs = append(b.IDs, strings.Clone(ids.Value(j)))
 	}

@@ -9,6 +9,7 @@
 package vectors
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,14 +25,33 @@ const (
 // spaces are equal: another encoder, pooling or length limit gives numbers that
 // look alike and mean nothing together.
 type Space struct {
-	Encoder       string `json:"encoder"` // SHA-256 over the encoder's files
+	Encoder       string `json:"encoder"` // SHA-256 over the encoder's files, or ServedModel
 	Dim           int    `json:"dim"`
-	Pooling       string `json:"pooling"` // mean or cls
+	Pooling       string `json:"pooling"` // mean or cls, or ServedPooling
 	Normalized    bool   `json:"normalized"`
-	MaxTokens     int    `json:"max_tokens"` // longest sequence, with the marks at both ends
+	MaxTokens     int    `json:"max_tokens"` // longest sequence, with the marks at both ends; 0: as the server has it
 	QueryPrefix   string `json:"query_prefix"`
 	PassagePrefix string `json:"passage_prefix"`
+	Content       string `json:"content,omitempty"` // what the vectors are of: texts, or Images
 }
+
+// Images is the Content of vectors that were made from passages' images.
+const Images = "image"
+
+// ServedPooling is the Pooling of vectors that a server made: it does not say how.
+const ServedPooling = "served"
+
+const servedPrefix = "model:"
+
+// ServedModel is the Encoder of a space whose encoder runs in a server: what the
+// server calls it, since its files are not seen.
+func ServedModel(name string) string { return servedPrefix + name }
+
+// Served is the name of the server's model; false for an encoder in a folder.
+func (s Space) Served() (model string, ok bool) { return strings.CutPrefix(s.Encoder, servedPrefix) }
+
+// EncoderName names the encoder in a few letters, for people.
+func (s Space) EncoderName() string { return short(s.Encoder) }
 
 // Diff says in words where s and o differ, "" when they are equal.
 func (s Space) Diff(o Space) string {
@@ -51,10 +71,16 @@ func (s Space) Diff(o Space) string {
 	add("max tokens", s.MaxTokens, o.MaxTokens)
 	add("query prefix", strconv.Quote(s.QueryPrefix), strconv.Quote(o.QueryPrefix))
 	add("passage prefix", strconv.Quote(s.PassagePrefix), strconv.Quote(o.PassagePrefix))
+	add("content", cmp.Or(s.Content, "text"), cmp.Or(o.Content, "text"))
 	return strings.Join(d, ", ")
 }
 
-func short(digest string) string { return digest[:min(12, len(digest))] }
+func short(encoder string) string {
+	if strings.HasPrefix(encoder, servedPrefix) {
+		return encoder
+	}
+	return encoder[:min(12, len(encoder))]
+}
 
 // The keys of the schema's metadata, in the order they are written.
 const (
@@ -66,12 +92,17 @@ const (
 	keyTokens  = "searchloop.max_tokens"
 	keyQuery   = "searchloop.query_prefix"
 	keyPassage = "searchloop.passage_prefix"
+	keyContent = "searchloop.content" // not there: texts
 )
 
 func (s Space) metadata() (keys, values []string) {
-	return []string{keySchema, keyEncoder, keyDim, keyPooling, keyNorm, keyTokens, keyQuery, keyPassage},
-		[]string{fmt.Sprintf("%s/%d", Schema, Version), s.Encoder, strconv.Itoa(s.Dim), s.Pooling, strconv.FormatBool(s.Normalized),
-			strconv.Itoa(s.MaxTokens), s.QueryPrefix, s.PassagePrefix}
+	keys = []string{keySchema, keyEncoder, keyDim, keyPooling, keyNorm, keyTokens, keyQuery, keyPassage}
+	values = []string{fmt.Sprintf("%s/%d", Schema, Version), s.Encoder, strconv.Itoa(s.Dim), s.Pooling, strconv.FormatBool(s.Normalized),
+		strconv.Itoa(s.MaxTokens), s.QueryPrefix, s.PassagePrefix}
+	if s.Content != "" {
+		keys, values = append(keys, keyContent), append(values, s.Content)
+	}
+	return keys, values
 }
 
 // spaceOf reads what metadata wrote.
@@ -99,8 +130,12 @@ func spaceOf(get func(key string) (string, bool)) (Space, error) {
 	s.Dim, s.MaxTokens = number(keyDim), number(keyTokens)
 	s.Normalized = value(keyNorm) == "true"
 	s.QueryPrefix, s.PassagePrefix = value(keyQuery), value(keyPassage)
+	s.Content, _ = get(keyContent)
 	if err == nil && (s.Dim < 1 || s.Dim > maxDim) {
 		err = fmt.Errorf("schema metadata says dimension %d", s.Dim)
+	}
+	if err == nil && s.Content != "" && s.Content != Images {
+		err = fmt.Errorf("schema metadata says content %q", s.Content)
 	}
 	return s, err
 }

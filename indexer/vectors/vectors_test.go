@@ -2,9 +2,12 @@ package vectors
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/safetensors"
 )
 
 var space = Space{Encoder: strings.Repeat("ab", 32), Dim: 3, Pooling: "mean", Normalized: true, MaxTokens: 256, QueryPrefix: "query: ", PassagePrefix: "passage: "}
@@ -34,7 +38,7 @@ func rows(n, dim int) (ids []string, vecs []float32) {
 func encode(t testing.TB, s Space, ids []string, vecs []float32, step int) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := NewWriter(&b, s)
+	w, err := NewWriter(&b, s, Float32)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +168,7 @@ func TestForeignColumns(t *testing.T) {
 
 func TestNullsAreRefused(t *testing.T) {
 	var b bytes.Buffer
-	sc := schema(space)
+	sc := schema(space, Float32)
 	w, err := ipc.NewFileWriter(&position{w: &b}, ipc.WithSchema(sc))
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +192,7 @@ func TestNullsAreRefused(t *testing.T) {
 }
 
 func TestWriterRefusesNaN(t *testing.T) {
-	w, err := NewWriter(new(bytes.Buffer), space)
+	w, err := NewWriter(new(bytes.Buffer), space, Float32)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,5 +219,96 @@ func TestSpaceDiff(t *testing.T) {
 	o.Encoder = space.Encoder[:60] + "0000"
 	if space.Diff(o) == "" {
 		t.Error("different encoders compare equal")
+	}
+}
+
+// Half floats come back as the nearest ones to what was written, to the bit, and
+// as they are stored.
+func TestHalves(t *testing.T) {
+	s := space
+	s.Dim = 8
+	ids := []string{"a", "b"}
+	vecs := []float32{0, 1, -1.0009765625, 0.1, 65504, 6.1e-5, 5.96e-8, 2.9e-8, 0.33325, 1.00048828125, 1.00146484375, -0.7, 3e-6, 1234.5, 2049, 2051}
+	var b bytes.Buffer
+	w, err := NewWriter(&b, s, Float16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(ids, vecs); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(save(t, b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if r.Format() != Float16 || r.Space() != s {
+		t.Errorf("format %v, space %+v", r.Format(), r.Space())
+	}
+	for got, err := range r.Batches() {
+		if err != nil || !slices.Equal(got.IDs, ids) {
+			t.Fatal(got.IDs, err)
+		}
+		for i, v := range vecs {
+			if want := safetensors.ToF16(v); got.Halves[i] != want || got.Vectors[i] != safetensors.FromF16(want) {
+				t.Errorf("%g is read as %#04x, %g; want %#04x", v, got.Halves[i], got.Vectors[i], want)
+			}
+		}
+	}
+	err = w.Write([]string{"c"}, []float32{0, 0, 0, 0, 0, 0, 0, 65520})
+	if fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "row 3") || !strings.Contains(err.Error(), "fp32") {
+		t.Errorf("too large: %v", err)
+	}
+}
+
+// Python's pyarrow reads both formats.
+func TestPyarrow(t *testing.T) {
+	python := os.Getenv("SEARCHLOOP_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if exec.Command(python, "-c", "import pyarrow").Run() != nil {
+		t.Skip("no pyarrow (SEARCHLOOP_PYTHON names a Python that has it)")
+	}
+	ids, vecs := rows(2500, 3)
+	for i := range vecs {
+		vecs[i] /= 2500
+	}
+	for _, f := range []Format{Float32, Float16} {
+		var b bytes.Buffer
+		w, err := NewWriter(&b, space, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.Write(ids, vecs), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(python, "testdata/read.py", save(t, b.Bytes())).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Type, Dtype string
+			IDs         []string
+			Bits        []uint32
+		}
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatal(err)
+		}
+		if want := map[Format]string{Float32: "float32", Float16: "float16"}[f]; got.Dtype != want || !slices.Equal(got.IDs, ids) || len(got.Bits) != len(vecs) {
+			t.Fatalf("%v: dtype %s, %d ids, %d numbers", f, got.Dtype, len(got.IDs), len(got.Bits))
+		}
+		for i, v := range vecs {
+			want := math.Float32bits(v)
+			if f == Float16 {
+				want = uint32(safetensors.ToF16(v))
+			}
+			if got.Bits[i] != want {
+				t.Fatalf("%v: number %d is %#x, want %#x", f, i, got.Bits[i], want)
+			}
+		}
 	}
 }

@@ -31,8 +31,13 @@ type File struct {
 	path    string
 	lock    *os.File // a duplicate descriptor: keeps the flock between close and rename
 	written int64
+	handed  int64 // of written, what StartWriting was called for
 	done    bool
 }
+
+// handOver is how many bytes are gathered before the disk is told to begin with
+// them: a large file is nearly on the disk when Commit asks for the rest.
+const handOver = 4 << 20
 
 // Create begins a file that Commit will publish as path. It makes the folder.
 func Create(path string) (*File, error) {
@@ -95,6 +100,10 @@ func (f *File) Write(p []byte) (int, error) {
 	f.written += int64(n)
 	if err != nil {
 		return n, diskError("write", f.path, f.written+int64(len(p)-n), err)
+	}
+	if more := f.written - f.handed; more >= handOver {
+		StartWriting(f.File, f.handed, more)
+		f.handed = f.written
 	}
 	return n, nil
 }

@@ -1,4 +1,4 @@
-// Package chat writes conversations the way Qwen3-VL reads them.
+// Package chat writes conversations the way Qwen's models read them.
 //
 // Messages and a tokenizer go in; token ids come out, with the place of every
 // image and of every message's content. A turn is
@@ -7,7 +7,8 @@
 //
 // and an image is <|vision_start|>, one <|image_pad|> for each of its tokens, and
 // <|vision_end|>, before the text. Tool results are user turns in <tool_response>;
-// results that follow each other share a turn. What the environment says inside an
+// results that follow each other share a turn. What differs between models is a
+// Format. What the environment says inside an
 // assistant's turn (role Inline) stands where it is, without marks: the turn goes on
 // after it.
 //
@@ -96,20 +97,34 @@ const maxImageTokens = 1 << 20
 // is already the beginning of the turn to be generated.
 //
 // Errors are BadInput, with the number of the message (from 1) as Row.
-func Render(tok *token.BPE, msgs []Message, tools json.RawMessage, generationPrompt bool) (*Prompt, error) {
+func (f Format) Render(tok *token.BPE, msgs []Message, tools json.RawMessage, generationPrompt bool) (*Prompt, error) {
 	w, err := newWriter(tok)
 	if err != nil {
 		return nil, err
 	}
+	w.plain = f.NoTools
 	schemas, err := toolText(tools)
 	if err != nil {
 		return nil, err
 	}
+	if schemas != "" && f.NoTools {
+		return nil, fail.WithHint(fail.New(fail.BadInput, "render conversation", "", "the model's chat template shows no tools"),
+			"describe them in the system message, or put a chat_template.jinja with tools into the model's folder")
+	}
+	system := len(msgs) > 0 && msgs[0].Role == System
+	if schemas == "" && !system && f.System != "" {
+		w.mark(w.start)
+		w.text(System + "\n" + f.System)
+		w.mark(w.end)
+		w.text("\n")
+	}
 	if schemas != "" {
 		var text string
-		system := len(msgs) > 0 && msgs[0].Role == System
-		if system {
+		switch {
+		case system:
 			text = msgs[0].Text + "\n\n"
+		case f.System != "":
+			text = f.System + "\n\n"
 		}
 		w.mark(w.start)
 		span := w.content(System+"\n", text, toolsHead+schemas+toolsTail)
@@ -158,6 +173,7 @@ type writer struct {
 	ids               []int32
 	offsets           []int32
 	spans             []Span
+	plain             bool // tool is a role like others
 }
 
 func newWriter(tok *token.BPE) (*writer, error) {
@@ -242,6 +258,9 @@ func (w *writer) message(msgs []Message, i int) error {
 		w.spans = append(w.spans, Span{from, len(w.ids)})
 		return nil
 	case Tool:
+		if w.plain {
+			break
+		}
 		opens = i == 0 || msgs[i-1].Role != Tool
 		closes = i+1 == len(msgs) || msgs[i+1].Role != Tool
 		head, tail = "\n<tool_response>\n", "\n</tool_response>"

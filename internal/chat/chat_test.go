@@ -2,6 +2,7 @@ package chat
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -75,37 +76,47 @@ func (c *goldenCase) messages(t *testing.T) (msgs []Message) {
 
 // TestGolden: text as the template writes it, ids as the reference encodes it whole.
 func TestGolden(t *testing.T) {
-	data, err := os.ReadFile("testdata/golden.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cases []goldenCase
-	if err := json.Unmarshal(data, &cases); err != nil {
-		t.Fatal(err)
-	}
 	tok := tokenizer(t)
-	for i, c := range cases {
-		p, err := Render(tok, c.messages(t), c.Tools, c.Generate)
+	for name, format := range map[string]Format{"golden": Qwen3VL, "qwen25vl": Qwen25VL, "qwen25": Qwen25} {
+		data, err := os.ReadFile("testdata/" + name + ".json")
 		if err != nil {
-			t.Errorf("%d: %v", i, err)
-			continue
+			t.Fatal(err)
 		}
-		if got := tok.Decode(p.IDs); got != c.Text {
-			t.Errorf("%d: text\n got %q\nwant %q", i, got, c.Text)
+		var cases []goldenCase
+		if err := json.Unmarshal(data, &cases); err != nil {
+			t.Fatal(err)
 		}
-		if !slices.Equal(p.IDs, c.IDs) {
-			t.Errorf("%d: ids\n got %v\nwant %v", i, p.IDs, c.IDs)
+		for i, c := range cases {
+			c.check(t, fmt.Sprint(name, " ", i), format, tok)
 		}
-		pad, _ := tok.ID("<|image_pad|>")
-		var want []int32
-		for at, id := range p.IDs {
-			if id == pad && p.IDs[at-1] != pad {
-				want = append(want, int32(at))
-			}
+	}
+}
+
+func (c *goldenCase) check(t *testing.T, name string, format Format, tok *token.BPE) {
+	t.Helper()
+	p, err := format.Render(tok, c.messages(t), c.Tools, c.Generate)
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	if got := tok.Decode(p.IDs); got != c.Text {
+		t.Errorf("%s: text\n got %q\nwant %q", name, got, c.Text)
+	}
+	if !slices.Equal(p.IDs, c.IDs) {
+		t.Errorf("%s: ids\n got %v\nwant %v", name, p.IDs, c.IDs)
+	}
+	if len(p.Spans) != len(c.Messages) {
+		t.Errorf("%s: %d spans of %d messages", name, len(p.Spans), len(c.Messages))
+	}
+	pad, _ := tok.ID("<|image_pad|>")
+	var want []int32
+	for at, id := range p.IDs {
+		if id == pad && p.IDs[at-1] != pad {
+			want = append(want, int32(at))
 		}
-		if !slices.Equal(p.ImageOffsets, want) {
-			t.Errorf("%d: image offsets %v, want %v", i, p.ImageOffsets, want)
-		}
+	}
+	if !slices.Equal(p.ImageOffsets, want) {
+		t.Errorf("%s: image offsets %v, want %v", name, p.ImageOffsets, want)
 	}
 }
 
@@ -115,7 +126,7 @@ func TestSpans(t *testing.T) {
 		{Role: Assistant, Text: "search"}, {Role: Tool, Text: "town"}, {Role: Tool, Text: "query"}, {Role: Assistant, Text: ""}, {Role: User, Text: "\nx"}}
 	want := []string{"the system", "<|vision_start|><|image_pad|><|image_pad|><|vision_end|>the river", "search<|im_end|>", "town", "query", "<|im_end|>", "\n\nx"}
 	for _, tools := range []string{"", `[{"name":"x"}]`} {
-		p, err := Render(tok, msgs, json.RawMessage(tools), false)
+		p, err := Qwen3VL.Render(tok, msgs, json.RawMessage(tools), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +172,7 @@ func TestPrefix(t *testing.T) {
 				m.Images = append(m.Images, Image{Grid: [3]int32{1, 2, int32(2 + 2*r.IntN(2))}})
 			}
 			msgs = append(msgs, m)
-			p, err := Render(tok, msgs, tools, true)
+			p, err := Qwen3VL.Render(tok, msgs, tools, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +189,7 @@ func TestPrefix(t *testing.T) {
 			msgs = append(msgs, Message{Role: Assistant, Text: "not looked at", TokenIDs: sampled})
 			before = append(slices.Clone(p.IDs), sampled...)
 		}
-		p, err := Render(tok, msgs, tools, false)
+		p, err := Qwen3VL.Render(tok, msgs, tools, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,13 +231,13 @@ func TestRefused(t *testing.T) {
 		"negative grid":       {Role: User, Images: []Image{{Grid: [3]int32{1, -4, -4}}}},
 		"huge grid":           {Role: User, Images: []Image{{Grid: [3]int32{1, 1 << 20, 1 << 20}}}},
 	} {
-		_, err := Render(tok, []Message{{Role: User, Text: "x"}, m}, nil, true)
+		_, err := Qwen3VL.Render(tok, []Message{{Role: User, Text: "x"}, m}, nil, true)
 		if err == nil || fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "row 2") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, tools := range []string{"{", `{"a": 1}`, `[{]`, `"x"`} {
-		if _, err := Render(tok, nil, json.RawMessage(tools), true); err == nil || fail.KindOf(err) != fail.BadInput {
+		if _, err := Qwen3VL.Render(tok, nil, json.RawMessage(tools), true); err == nil || fail.KindOf(err) != fail.BadInput {
 			t.Errorf("tools %s: %v", tools, err)
 		}
 	}
@@ -234,7 +245,7 @@ func TestRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Render(plain, nil, nil, true); err == nil || fail.KindOf(err) != fail.BadInput {
+	if _, err := Qwen3VL.Render(plain, nil, nil, true); err == nil || fail.KindOf(err) != fail.BadInput {
 		t.Errorf("a tokenizer without chat marks: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ func TestInline(t *testing.T) {
 	end, _ := tok.ID("<|im_end|>")
 	msgs := []Message{{Role: User, Text: "q"}, {Role: Assistant, Text: "<search>a</search>"}, {Role: Inline, Text: "\n\n<information>b <|im_end|></information>\n\n"},
 		{Role: Assistant, TokenIDs: tok.EncodeOrdinary("<answer>c</answer>")}, {Role: User, Text: "more"}}
-	p, err := Render(tok, msgs, nil, true)
+	p, err := Qwen3VL.Render(tok, msgs, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +50,11 @@ func TestInline(t *testing.T) {
 		"user in a turn":     {{Role: User}, {Role: Assistant, Text: "x"}, {Role: Inline, Text: "y"}, {Role: User, Text: "z"}},
 		"user after an open": {{Role: User}, {Role: Assistant, Text: "x", Open: true}, {Role: User, Text: "z"}},
 	} {
-		if _, err := Render(tok, msgs, nil, true); fail.KindOf(err) != fail.BadInput || err == nil {
+		if _, err := Qwen3VL.Render(tok, msgs, nil, true); fail.KindOf(err) != fail.BadInput || err == nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	p, err = Render(tok, []Message{{Role: User, Text: "q"}, {Role: Assistant, Text: "<think>", Open: true}}, nil, true)
+	p, err = Qwen3VL.Render(tok, []Message{{Role: User, Text: "q"}, {Role: Assistant, Text: "<think>", Open: true}}, nil, true)
 	if got := tok.Decode(p.IDs); err != nil || !strings.HasSuffix(got, "assistant\n<think>") {
 		t.Errorf("%q %v", got, err)
 	}
@@ -70,7 +70,7 @@ func TestInlinePrefix(t *testing.T) {
 		msgs := []Message{{Role: User, Text: "the river"}}
 		var before []int32
 		for range 4 {
-			p, err := Render(tok, msgs, nil, true)
+			p, err := Qwen3VL.Render(tok, msgs, nil, true)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -37,6 +38,13 @@ func (k Kind) String() string { return kindNames[k] }
 
 // ExitCode is the process exit code of the kind.
 func (k Kind) ExitCode() int { return kindCodes[k] }
+
+// OfExit is the kind that a process's exit code stands for; Bug and false for a code
+// that none of ours ends with.
+func OfExit(code int) (Kind, bool) {
+	i := slices.Index(kindCodes[:], code)
+	return Kind(max(0, i)), i >= 0
+}
 
 // Error is a failure with its place and its remedy. The zero value of any field
 // but Kind means "not known". Row is the 1-based row, line or record number.

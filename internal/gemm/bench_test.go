@@ -5,19 +5,10 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
-	"syscall"
 	"testing"
-)
 
-// cpuTime is the time that this process has computed, in nanoseconds: what it
-// waited for other processes is not in it.
-func cpuTime() int64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return u.Utime.Nano() + u.Stime.Nano()
-}
+	"searchloop/internal/bench"
+)
 
 // The sizes of the models that are trained and served here.
 func BenchmarkProduct(b *testing.B) {
@@ -38,13 +29,13 @@ func BenchmarkProduct(b *testing.B) {
 				withKernel(b, kn)
 				_, aCols, _, bCols := s.f.shapes(s.m, s.n, s.k)
 				x, y, c := randoms(r, s.m*s.k), randoms(r, s.n*s.k), make([]float32, s.m*s.n)
-				start := cpuTime()
+				start := bench.ProcessorTime()
 				for b.Loop() {
 					s.f.f(View{c, s.n}, View{x, aCols}, View{y, bCols}, s.m, s.n, s.k, false)
 				}
 				flop := 2 * float64(s.m*s.n*s.k) * float64(b.N)
 				b.ReportMetric(flop/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
-				b.ReportMetric(flop/float64(cpuTime()-start), "GFLOP/s-core")
+				b.ReportMetric(flop/float64(bench.ProcessorTime()-start), "GFLOP/s-core")
 			})
 		}
 	}
@@ -55,11 +46,11 @@ func BenchmarkPacked(b *testing.B) {
 	for _, m := range []int{1, 4, 8, 64} {
 		b.Run(fmt.Sprintf("%dx384x96", m), func(b *testing.B) {
 			x, p, c := randoms(r, m*96), Pack(randoms(r, 384*96), 384, 96), make([]float32, m*384)
-			start := cpuTime()
+			start := bench.ProcessorTime()
 			for b.Loop() {
 				p.NT(c, x, m, false)
 			}
-			b.ReportMetric(2*float64(m*384*96)*float64(b.N)/float64(cpuTime()-start), "GFLOP/s-core")
+			b.ReportMetric(2*float64(m*384*96)*float64(b.N)/float64(bench.ProcessorTime()-start), "GFLOP/s-core")
 		})
 	}
 }
@@ -70,11 +61,11 @@ func BenchmarkDirect(b *testing.B) {
 		b.Run(fmt.Sprintf("%dx%dx%d", s[0], s[1], s[2]), func(b *testing.B) {
 			m, n, k := s[0], s[1], s[2]
 			x, y, c := randoms(r, m*k), randoms(r, n*k), make([]float32, m*n)
-			start := cpuTime()
+			start := bench.ProcessorTime()
 			for b.Loop() {
 				Direct(View{c, n}, x, k, 1, View{y, n}, m, n, k, false)
 			}
-			b.ReportMetric(2*float64(m*n*k)*float64(b.N)/float64(cpuTime()-start), "GFLOP/s-core")
+			b.ReportMetric(2*float64(m*n*k)*float64(b.N)/float64(bench.ProcessorTime()-start), "GFLOP/s-core")
 		})
 	}
 }

@@ -92,7 +92,7 @@ func (d *Dataset) clean(sh shard.Spec) error {
 		return nil
 	}
 	d.cleaned = true
-	if err := atomicfile.Sweep(d.spec.Dir); err != nil {
+	if err := d.sweep(); err != nil {
 		return err
 	}
 	if err := atomicfile.Sweep(d.work("")); err != nil {
@@ -102,21 +102,27 @@ func (d *Dataset) clean(sh shard.Spec) error {
 	if err := c.run(); err != nil {
 		return err
 	}
+	if !c.changed {
+		return nil // there is nothing that must not come back after a power cut
+	}
 	return atomicfile.SyncDir(d.spec.Dir)
 }
 
-// forget drops the shard's own journal under --fresh.
+// forget drops the shard's own journal under --fresh, and what is known of samples
+// that killed their process.
 func (d *Dataset) forget(sh shard.Spec) error {
 	if !d.run.Fresh {
 		return nil
 	}
-	return remove(d.journalPath(sh))
+	places, crash, known := d.deadlyPaths(sh)
+	return errors.Join(remove(d.journalPath(sh)), remove(places), remove(crash), remove(known))
 }
 
 // cleaner removes the parts of other specs from a folder.
 type cleaner struct {
-	d    *Dataset
-	keep map[string]bool // files of valid shards of this spec
+	d       *Dataset
+	keep    map[string]bool // files of valid shards of this spec
+	changed bool            // something was removed or moved aside
 }
 
 func (c *cleaner) run() error {
@@ -130,17 +136,23 @@ func (c *cleaner) run() error {
 	look := func(name string, own bool) error {
 		path := filepath.Join(c.d.spec.Dir, name)
 		m, err := manifest.Read(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		digest, unread := d.identity()
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case unread != nil:
+			return unread
 		case err != nil:
+			c.changed = true
 			return d.aside(name)
-		case own && m.Spec == c.d.digest:
+		case own && m.Spec == digest:
 			for _, p := range m.Parts {
 				c.keep[p.Name] = true
 			}
-		case m.Spec == c.d.digest && m.Shard == "" && c.d.run.RetryFailed:
+		case m.Spec == digest && m.Shard == "" && c.d.run.RetryFailed:
 			// Stays until the first shard replaces its part.
-		case m.Spec == c.d.digest && m.Shard == "":
+		case m.Spec == digest && m.Shard == "":
 			paths = append(paths, path) // unfinished from now on, but its parts may be good
 		default:
 			foreign, paths = append(foreign, m), append(paths, path)
@@ -159,6 +171,7 @@ func (c *cleaner) run() error {
 		}
 	}
 	for _, path := range paths {
+		c.changed = true
 		if err := remove(path); err != nil {
 			return err
 		}
@@ -182,6 +195,7 @@ func (c *cleaner) orphans(entries []fs.DirEntry) error {
 		prefix, s, ext, ok := shard.FromName(e.Name())
 		ours := prefix == "part" && ext == c.d.spec.Ext || prefix == "rejects" && ext == "jsonl"
 		if ok && ours && s.N != c.d.n && !c.keep[e.Name()] && e.Type().IsRegular() {
+			c.changed = true
 			if err := remove(filepath.Join(c.d.spec.Dir, e.Name())); err != nil {
 				return err
 			}

@@ -31,11 +31,13 @@ type Spec struct {
 type Dataset struct {
 	run    *Run
 	spec   Spec
-	inputs []manifest.Input
 	params json.RawMessage
-	digest string
-	n      int         // shards
-	only   *shard.Spec // the one shard of this process; nil: all
+	inputs []manifest.Input
+	digest string        // see identity
+	known  chan struct{} // closed when inputs and digest are known
+	unread error         // why they are not
+	n      int           // shards
+	only   shard.Set     // the shards of this process; nil: all
 	began  time.Time
 
 	complete *manifest.Manifest // the valid manifest of this spec; nil when the dataset is not finished
@@ -74,6 +76,11 @@ func (r *Run) Dataset(s Spec) (*Dataset, error) {
 	if err := d.describe(old); err != nil {
 		return nil, err
 	}
+	if entries, err := os.ReadDir(s.Dir); len(entries) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := d.identity(); err != nil { // something to compare with
+			return nil, err
+		}
+	}
 	switch {
 	case errors.Is(oldErr, fs.ErrNotExist):
 	case errors.Is(oldErr, manifest.ErrNewer):
@@ -103,7 +110,9 @@ func (r *Run) Dataset(s Spec) (*Dataset, error) {
 	return d, d.announce()
 }
 
-// describe digests inputs and parameters.
+// describe looks at inputs and parameters. Files that have to be read for their
+// digests are read behind the caller's back: where nothing was made yet, the job
+// has begun before a large input is digested.
 func (d *Dataset) describe(old *manifest.Manifest) error {
 	var known []manifest.Input
 	var began time.Time
@@ -114,7 +123,7 @@ func (d *Dataset) describe(old *manifest.Manifest) error {
 		if path == "" {
 			continue
 		}
-		in, err := manifest.InputLike(name, path, known, began)
+		in, err := manifest.LookAt(name, path, known, began)
 		if err != nil {
 			return err
 		}
@@ -125,10 +134,23 @@ func (d *Dataset) describe(old *manifest.Manifest) error {
 	if err != nil {
 		return fail.Wrap(fail.Bug, "hash parameters", d.spec.Dir, err)
 	}
-	d.params = manifest.Canonical(params)
+	d.params, d.known = manifest.Canonical(params), make(chan struct{})
+	go func() {
+		defer close(d.known)
+		d.unread = d.readInputs()
+	}()
+	return nil
+}
+
+// readInputs digests inputs and parameters.
+func (d *Dataset) readInputs() error {
 	type input struct{ Name, SHA256 string }
 	var ins []input
-	for _, in := range d.inputs {
+	for i := range d.inputs {
+		in := &d.inputs[i]
+		if err := in.Read(); err != nil {
+			return err
+		}
 		ins = append(ins, input{in.Name, in.SHA256})
 	}
 	text, err := json.Marshal(struct {
@@ -143,6 +165,12 @@ func (d *Dataset) describe(old *manifest.Manifest) error {
 	}
 	d.digest = manifest.Hash(text)
 	return nil
+}
+
+// identity waits until inputs and digest are known, and gives the digest.
+func (d *Dataset) identity() (string, error) {
+	<-d.known
+	return d.digest, d.unread
 }
 
 // layoutOf is the number of shards a finished dataset was made in, 0 when its
@@ -209,8 +237,12 @@ func (d *Dataset) freshen() {
 func (d *Dataset) Dir() string { return d.spec.Dir }
 
 // Digest is the digest of schema, version, parameters and inputs: the Spec field
-// of the manifest.
-func (d *Dataset) Digest() string { return d.digest }
+// of the manifest. It is "" when an input cannot be read; nothing is published
+// then.
+func (d *Dataset) Digest() string {
+	digest, _ := d.identity()
+	return digest
+}
 
 // Complete says that the dataset is finished and up to date: the caller returns.
 func (d *Dataset) Complete() bool { return d.complete != nil }
@@ -239,7 +271,7 @@ func (d *Dataset) Todo() []shard.Spec {
 	return list
 }
 
-func (d *Dataset) mine(i int) bool { return d.only == nil || d.only.I == i }
+func (d *Dataset) mine(i int) bool { return d.only == nil || d.only.Has(i) }
 
 // settled says whether nothing is left that this run should have done.
 func (d *Dataset) settled() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,6 +19,9 @@ var Version = "unknown"
 type Flags struct {
 	Shard       string        `group:"Run" placeholder:"I/N" help:"Make only shard I (from 0) of N."`
 	Shards      int           `group:"Run" placeholder:"N" help:"Make N shards; in an array job (SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX) only the task's own."`
+	ShardList   string        `group:"Run" placeholder:"FILE" help:"Make only the shards that this file gives the array task; docs/slurm.md has its form."`
+	Task        int           `group:"Run" default:"-1" placeholder:"T" help:"The array task, with --shard-list (default: what the array job says)."`
+	Trust       bool          `group:"Run" hidden:"" help:"With --dry-run: finished parts of the right size are believed."`
 	DryRunFlag  bool          `group:"Run" name:"dry-run" short:"n" help:"Print what is done, to do and stale, and why; change nothing."`
 	Fresh       bool          `group:"Run" help:"Start over, also where finished work could be kept."`
 	RetryFailed bool          `group:"Run" help:"Take rows again that ended in a failure."`
@@ -52,10 +56,34 @@ type Command interface {
 // flags lets this package reach the Flags that a command embeds.
 func (f *Flags) flags() *Flags { return f }
 
+// arrays are the environment variables that say which task of an array this process is.
+var arrays = []string{"SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"}
+
+// task is the index of this process in its array job; false when there is none.
+func task() (i int, name string, ok bool, err error) {
+	for _, name := range arrays {
+		if text := os.Getenv(name); text != "" {
+			if i, err = strconv.Atoi(text); err != nil || i < 0 {
+				return 0, name, false, fail.New(fail.Usage, "array task", "", "%s=%s is no index", name, text)
+			}
+			return i, name, true, nil
+		}
+	}
+	return 0, "", false, nil
+}
+
 // layout is the number of shards, whether the user said it, and which of them
 // this process makes (nil: all).
-func (f *Flags) layout() (n int, said bool, only *shard.Spec, err error) {
-	if f.Shard != "" {
+func (f *Flags) layout() (n int, said bool, only shard.Set, err error) {
+	switch {
+	case f.ShardList != "" && f.Shard != "":
+		return 0, false, nil, fail.New(fail.Usage, "--shard-list", "", "it contradicts --shard")
+	case f.Shards < 0 || f.Shards > shard.Max:
+		return 0, false, nil, fail.New(fail.Usage, "--shards", "", "%d is not between 1 and %d", f.Shards, shard.Max)
+	case f.ShardList != "":
+		only, err = f.listed()
+		return max(1, f.Shards), f.Shards > 0, only, err
+	case f.Shard != "":
 		s, err := shard.Parse(f.Shard)
 		if err != nil {
 			return 0, false, nil, err
@@ -63,26 +91,52 @@ func (f *Flags) layout() (n int, said bool, only *shard.Spec, err error) {
 		if f.Shards != 0 && f.Shards != s.N {
 			return 0, false, nil, fail.New(fail.Usage, "--shard", "", "%s contradicts --shards %d", f.Shard, f.Shards)
 		}
-		return s.N, true, &s, nil
-	}
-	if f.Shards == 0 {
+		return s.N, true, shard.Set{s.I}, nil
+	case f.Shards == 0:
 		return 1, false, nil, nil
 	}
-	if f.Shards < 0 || f.Shards > shard.Max {
-		return 0, false, nil, fail.New(fail.Usage, "--shards", "", "%d is not between 1 and %d", f.Shards, shard.Max)
+	i, name, ok, err := task()
+	if err != nil || !ok {
+		return f.Shards, true, nil, err
 	}
-	for _, name := range []string{"SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"} {
-		text := os.Getenv(name)
-		if text == "" {
-			continue
-		}
-		i, err := strconv.Atoi(text)
-		s := shard.Spec{I: i, N: f.Shards}
-		if err != nil || !s.Valid() {
-			return 0, false, nil, &fail.Error{Kind: fail.Usage, Op: "--shards", Err: fmt.Errorf("%s=%s is no shard of %d", name, text, f.Shards),
-				Hint: "start the array as 0-" + strconv.Itoa(f.Shards-1)}
-		}
-		return f.Shards, true, &s, nil
+	if s := (shard.Spec{I: i, N: f.Shards}); !s.Valid() {
+		return 0, false, nil, &fail.Error{Kind: fail.Usage, Op: "--shards", Err: fmt.Errorf("%s=%d is no shard of %d", name, i, f.Shards),
+			Hint: "start the array as 0-" + strconv.Itoa(f.Shards-1)}
 	}
-	return f.Shards, true, nil, nil
+	return f.Shards, true, shard.Set{i}, nil
+}
+
+// listed is what --shard-list gives this task.
+func (f *Flags) listed() (shard.Set, error) {
+	i := f.Task
+	if i < 0 {
+		var ok bool
+		var err error
+		if i, _, ok, err = task(); err != nil {
+			return nil, err
+		} else if !ok {
+			return nil, fail.WithHint(fail.New(fail.Usage, "--shard-list", f.ShardList, "this process is no task of an array job"), "say which task it is with --task")
+		}
+	}
+	list, err := shard.ReadList(f.ShardList, max(1, f.Shards))
+	if err != nil {
+		return nil, err
+	}
+	set, ok := list[i]
+	if !ok {
+		return nil, fail.New(fail.Usage, "--shard-list", f.ShardList, "it has no task %d", i)
+	}
+	return set, nil
+}
+
+// Owner says of which samples this process makes the rows, by the id that decides on
+// their shard, before there is a dataset to make them of.
+func (r *Run) Owner() (func(id string) bool, error) {
+	n, _, only, err := r.layout()
+	if err != nil || only == nil {
+		return func(string) bool { return true }, err
+	}
+	return func(id string) bool {
+		return slices.ContainsFunc(only, func(i int) bool { return shard.Spec{I: i, N: n}.Owns(id) })
+	}, nil
 }

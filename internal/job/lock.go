@@ -54,6 +54,16 @@ func tryLock(path string) (l *lock, holder, dead string, err error) {
 	}
 }
 
+// TryLock takes the lock at path until release is called or the process ends. A nil
+// release without error means that holder has it.
+func TryLock(path string) (release func(), holder string, err error) {
+	l, holder, _, err := tryLock(path)
+	if l == nil {
+		return nil, holder, err
+	}
+	return l.release, "", nil
+}
+
 // waitLock takes the lock at path, however long that takes; holders are brief.
 func waitLock(path string) (*lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {

@@ -155,16 +155,21 @@ func (r *Run) finish(err error) error {
 	}
 	complete := err == nil || fail.KindOf(err) == fail.Bound
 	if r.JSON && r.result != nil && complete {
-		e := json.NewEncoder(r.Out)
-		e.SetIndent("", "  ")
-		if perr := e.Encode(r.result); err == nil {
-			err = fail.Wrap(fail.Disk, "print result", "stdout", perr)
+		if perr := r.Print(r.result); err == nil {
+			err = perr
 		}
 	}
 	if serr := r.summarise(err); err == nil {
 		err = serr
 	}
 	return err
+}
+
+// Print prints v as results are printed: JSON, indented.
+func (r *Run) Print(v any) error {
+	e := json.NewEncoder(r.Out)
+	e.SetIndent("", "  ")
+	return fail.Wrap(fail.Disk, "print result", "stdout", e.Encode(v))
 }
 
 // unfinished says whether a dataset of this run lacks shards that are its own.

@@ -18,7 +18,11 @@ import (
 // The test binary is the toy job when the environment says so: signals, kills and
 // locks are tried on real processes.
 func TestMain(m *testing.M) {
-	if os.Getenv("SEARCHLOOP_TOY") != "" {
+	switch os.Getenv("SEARCHLOOP_TOY") {
+	case "":
+	case "deadly":
+		Main("toy", "A toy whose rows kill it.", new(deadlyToy))
+	default:
 		Main("toy", "A toy.", new(toy))
 	}
 	os.Exit(m.Run())

@@ -17,11 +17,12 @@ import (
 )
 
 // manifest is a manifest of this spec without parts.
-func (d *Dataset) manifest(c manifest.Counts, u *manifest.Usage) *manifest.Manifest {
+func (d *Dataset) manifest(c manifest.Counts, u *manifest.Usage) (*manifest.Manifest, error) {
+	digest, err := d.identity()
 	return &manifest.Manifest{
-		Schema: d.spec.Schema, Version: d.spec.Version, Spec: d.digest, Params: d.params, Inputs: d.inputs,
+		Schema: d.spec.Schema, Version: d.spec.Version, Spec: digest, Params: d.params, Inputs: d.inputs,
 		Counts: c, Usage: u, Program: d.run.Name + " " + Version, Started: d.began.UTC(), Ended: time.Now().UTC(),
-	}
+	}, err
 }
 
 // committed notes that a shard is done.
@@ -56,7 +57,10 @@ func (d *Dataset) Seal(meta any) error {
 		return nil
 	}
 	var missing []int
-	m := d.manifest(manifest.Counts{}, nil)
+	m, err := d.manifest(manifest.Counts{}, nil)
+	if err != nil {
+		return err
+	}
 	var side []manifest.Part
 	for i := range d.states {
 		st := d.states[i]
@@ -102,7 +106,10 @@ func (d *Dataset) SealFiles(names []string, meta any) error {
 	if d.complete != nil || d.run.DryRunFlag {
 		return nil
 	}
-	m := d.manifest(manifest.Counts{}, nil)
+	m, err := d.manifest(manifest.Counts{}, nil)
+	if err != nil {
+		return err
+	}
 	names = append([]string(nil), names...)
 	sort.Strings(names)
 	for i, name := range names {
@@ -182,5 +189,21 @@ func (d *Dataset) tidy() error {
 	if err := os.RemoveAll(d.work("")); err != nil {
 		return fail.Wrap(fail.Disk, "remove", d.work(""), err)
 	}
-	return atomicfile.Sweep(d.spec.Dir)
+	return d.sweep()
+}
+
+// sweep removes what killed writers left in the folder and in its own folders:
+// files that lie deeper, as a store's images do, have owners that sweep.
+func (d *Dataset) sweep() error {
+	entries, err := os.ReadDir(d.spec.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail.Wrap(fail.Disk, "read folder", d.spec.Dir, err)
+	}
+	err = atomicfile.Sweep(d.spec.Dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			err = errors.Join(err, atomicfile.Sweep(filepath.Join(d.spec.Dir, e.Name())))
+		}
+	}
+	return err
 }

@@ -62,7 +62,11 @@ func (s *Shard) Journal() (*journal.Journal, error) {
 	if s.journal != nil {
 		return s.journal, nil
 	}
-	j, err := journal.Open(s.d.journalPath(s.Shard), s.d.digest)
+	digest, err := s.d.identity()
+	if err != nil {
+		return nil, err
+	}
+	j, err := journal.Open(s.d.journalPath(s.Shard), digest)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +197,10 @@ func (s *Shard) Commit(rows int64, c manifest.Counts) error {
 	if c.In > 0 && c.In != rows+c.Rejected {
 		return fail.New(fail.Bug, "commit shard", s.d.spec.Dir, "rows were lost: %d in, %d out, %d rejected", c.In, rows, c.Rejected)
 	}
-	m := s.d.manifest(c, s.usage)
+	m, err := s.d.manifest(c, s.usage)
+	if err != nil {
+		return err
+	}
 	m.Shard, m.Started = s.Shard.String(), s.began.UTC()
 	for _, p := range s.files {
 		if err := p.b.Flush(); err != nil {

@@ -40,7 +40,7 @@ func (d *Dataset) look() {
 		if d.spec.Ext == "" && len(d.stale) > 0 { // named files have no part manifests to tell by
 			d.states[i] = state{kind: stale, why: join(d.stale)}
 		}
-		if s := &d.states[i]; s.kind == done && d.mine(i) {
+		if s := &d.states[i]; s.kind == done && d.mine(i) && !(d.run.Trust && d.run.DryRunFlag) {
 			if err := s.part.Verify(d.spec.Dir); err != nil {
 				*s = state{kind: todo, why: err.Error()}
 			}
@@ -57,7 +57,12 @@ func (d *Dataset) inspect(i int) state {
 		return state{kind: todo, why: d.unfinished(sh)}
 	case err != nil:
 		return state{kind: todo, why: "the part manifest cannot be read: " + err.Error()}
-	case m.Spec != d.digest:
+	}
+	digest, err := d.identity()
+	switch {
+	case err != nil:
+		return state{kind: todo, why: err.Error()}
+	case m.Spec != digest:
 		why := d.difference(m)
 		if len(d.stale) == 0 {
 			d.stale = why
@@ -91,6 +96,14 @@ func (d *Dataset) partManifest(s shard.Spec) string {
 	return filepath.Join(d.spec.Dir, s.Name("part", "json"))
 }
 
-func (d *Dataset) work(name string) string { return filepath.Join(d.spec.Dir, ".work", name) }
+// workDir is the folder of an unfinished dataset's journals and locks.
+const workDir = ".work"
 
-func (d *Dataset) journalPath(s shard.Spec) string { return d.work(s.Name("part", "journal")) }
+func (d *Dataset) work(name string) string { return filepath.Join(d.spec.Dir, workDir, name) }
+
+func (d *Dataset) journalPath(s shard.Spec) string { return JournalPath(d.spec.Dir, s) }
+
+// JournalPath is the journal of a shard of the dataset in dir.
+func JournalPath(dir string, s shard.Spec) string {
+	return filepath.Join(dir, workDir, s.Name("part", "journal"))
+}

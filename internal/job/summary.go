@@ -11,6 +11,7 @@ import (
 	"searchloop/internal/fail"
 	"searchloop/internal/manifest"
 	"searchloop/internal/secret"
+	"searchloop/internal/shard"
 )
 
 // Summary is how a run ended: <Dir>.summary.json beside the dataset folder, with
@@ -33,6 +34,15 @@ type Summary struct {
 	Result    any             `json:"result,omitempty"`
 }
 
+// SummaryPath is where the process leaves its summary that makes shard s, first of
+// all, of the dataset in dir.
+func SummaryPath(dir string, s shard.Spec) string {
+	if s.N == 1 {
+		return dir + ".summary.json"
+	}
+	return dir + "." + s.Name("summary", "json")
+}
+
 // summarise writes the summary of every dataset of the run.
 func (r *Run) summarise(runErr error) error {
 	r.mu.Lock()
@@ -48,13 +58,13 @@ func (r *Run) summarise(runErr error) error {
 		if d.complete != nil {
 			s.Counts = d.complete.Counts
 		}
-		if d.usage != (manifest.Usage{}) {
+		if !d.usage.IsZero() {
 			s.Usage = &d.usage
 		}
-		path := d.spec.Dir + ".summary.json"
+		path := SummaryPath(d.spec.Dir, shard.Spec{N: 1})
 		if d.only != nil && d.n > 1 {
-			s.Shard = d.only.String()
-			path = d.spec.Dir + "." + d.only.Name("summary", "json")
+			s.Shard = fmt.Sprintf("%s/%d", shard.Ranges(d.only), d.n)
+			path = SummaryPath(d.spec.Dir, shard.Spec{I: d.only[0], N: d.n})
 		}
 		if runErr != nil {
 			k := fail.KindOf(runErr)
@@ -71,7 +81,7 @@ func (r *Run) summarise(runErr error) error {
 			text, _ = json.MarshalIndent(s, "", "  ")
 		}
 		clean := []byte(secret.Scrub(string(text)))
-		if !json.Valid(clean) { // a secret of digits stood where a number did
+		if string(clean) != string(text) && !json.Valid(clean) { // a secret of digits stood where a number did
 			s.Result = nil
 			text, _ = json.MarshalIndent(s, "", "  ")
 			clean = text

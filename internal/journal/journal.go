@@ -45,7 +45,8 @@ type Journal struct {
 	f       *os.File
 	end     int64
 	at      map[string]span
-	pending int // records since the last fsync
+	pending int           // records since the last fsync began
+	syncing chan struct{} // closed when the fsync in the background ends; nil without one
 	timer   *time.Timer
 	broken  error // set when the file could not be brought back to a whole record
 }
@@ -166,7 +167,8 @@ func checksum(length, body []byte) uint32 {
 }
 
 // Append adds a record. When it returns nil the record survives the death of the
-// process; within a second, or 64 records, it survives the death of the machine.
+// process; a second or 64 records later, and the time of an fsync, that of the
+// machine. It does not wait for the disk: thousands may append at once.
 // key must not be empty. payload is not kept.
 func (j *Journal) Append(key string, payload []byte) error {
 	if key == "" || len(key)+len(payload) > maxBody-16 {
@@ -192,35 +194,62 @@ func (j *Journal) Append(key string, payload []byte) error {
 	j.end += int64(len(b))
 	j.at[key] = span{j.end - int64(len(payload)), len(payload), crc32.Checksum(payload, castagnoli)}
 	j.pending++
-	if j.pending >= syncRecords {
-		return j.sync()
-	}
-	if j.timer == nil {
-		j.timer = time.AfterFunc(syncInterval, func() {
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			j.sync()
-		})
-	}
+	j.soon()
 	return fail.Wrap(fail.Disk, "append to journal", j.path, fault.Point("journal.appended"))
 }
 
-// sync makes all records durable. An error stays: after a failed fsync nothing
-// can be promised about the earlier records.
-func (j *Journal) sync() error {
+// soon makes all records durable when there are enough of them, or a second passed.
+func (j *Journal) soon() {
+	switch {
+	case j.pending >= syncRecords:
+		j.background()
+	case j.pending > 0 && j.timer == nil:
+		j.timer = time.AfterFunc(syncInterval, func() {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.background()
+		})
+	}
+}
+
+// background begins to make all records durable, unless that is going on: its end
+// looks again. An error stays: after a failed fsync nothing can be promised about
+// the earlier records.
+func (j *Journal) background() {
 	if j.timer != nil {
 		j.timer.Stop()
 		j.timer = nil
 	}
-	if j.f == nil || j.pending == 0 {
-		return nil
+	if j.f == nil || j.pending == 0 || j.syncing != nil || j.broken != nil {
+		return
 	}
-	if err := j.f.Sync(); err != nil {
-		j.broken = fail.Wrap(fail.Disk, "sync journal", j.path, err)
-		return j.broken
+	f, over := j.f, make(chan struct{})
+	j.pending, j.syncing = 0, over
+	go func() {
+		err := f.Sync()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if err != nil {
+			j.broken = fail.Wrap(fail.Disk, "sync journal", j.path, err)
+		}
+		j.syncing = nil
+		close(over)
+		j.soon()
+	}()
+}
+
+// durable makes all records durable before it returns.
+func (j *Journal) durable() error {
+	for {
+		j.background()
+		over := j.syncing
+		if over == nil {
+			return j.broken
+		}
+		j.mu.Unlock()
+		<-over
+		j.mu.Lock()
 	}
-	j.pending = 0
-	return nil
 }
 
 // Get returns the last payload of key. It says false also when the record can no
@@ -280,7 +309,10 @@ func (j *Journal) Close() error {
 	if j.f == nil {
 		return nil
 	}
-	err := j.sync()
+	err := j.durable()
+	if j.f == nil { // closed by another meanwhile
+		return err
+	}
 	if cerr := j.f.Close(); err == nil && cerr != nil {
 		err = fail.Wrap(fail.Disk, "close journal", j.path, cerr)
 	}

@@ -297,3 +297,35 @@ func FuzzOpen(f *testing.F) {
 		again.Close()
 	})
 }
+
+// Whoever looks from outside counts what is whole, and changes nothing.
+func TestCount(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	j, err := Open(path, "h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for _, k := range []string{"a", "b", "a", "c"} {
+		if err := j.Append(k, []byte("payload")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := Count(path); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	text, _ := os.ReadFile(path)
+	cut := filepath.Join(t.TempDir(), "cut")
+	for i := range text {
+		os.WriteFile(cut, text[:i], 0o644)
+		if n, err := Count(cut); n > 3 || err != nil {
+			t.Fatal(i, n, err)
+		}
+		if after, _ := os.ReadFile(cut); len(after) != i {
+			t.Fatal("it was changed")
+		}
+	}
+	if _, err := Count(path + ".absent"); err == nil {
+		t.Error("a journal that is not there")
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"searchloop/internal/retry"
 	"searchloop/internal/secret"
@@ -48,17 +47,20 @@ func (x *exchange) fault(parent context.Context) *retry.Fault {
 	}
 	message, code := errorObject(x.body)
 	err := fmt.Errorf("status %d: %s", x.status, message)
-	f := &retry.Fault{Class: "http " + strconv.Itoa(x.status), Err: err, After: retryAfter(x.header)}
+	f := &retry.Fault{Class: "http " + strconv.Itoa(x.status), Err: err, After: retry.After(x.header)}
 	switch {
 	case x.status < 300:
 		return nil
 	case x.status == http.StatusUnauthorized || x.status == http.StatusForbidden:
 		f.Verdict, f.Class = retry.Stop, Unauthorised
+	case x.status == http.StatusNotFound && x.beside:
+		f.Verdict, f.Class = retry.Never, NotFound
 	case x.status == http.StatusNotFound:
 		f.Verdict, f.Class = retry.Stop, NotFound
 	case x.status == http.StatusTooManyRequests || x.status == 529:
 		f.Verdict = retry.Busy
-	case x.status == http.StatusRequestTimeout || x.status == http.StatusConflict || x.status == http.StatusTooEarly || x.status >= 500:
+	case x.status == http.StatusRequestTimeout || x.status == http.StatusConflict || x.status == http.StatusTooEarly ||
+		x.status == http.StatusFailedDependency || x.status >= 500: // 424: TEI's for a failed forward pass
 		f.Verdict = retry.Again
 		f.Down = x.status >= 502 && x.status <= 504
 	default:
@@ -96,7 +98,7 @@ func errorObject(body []byte) (message, code string) {
 		Code    any    `json:"code"`
 	}
 	if json.Unmarshal(body, &o) != nil {
-		return short(string(body)), ""
+		return secret.Line(string(body)), ""
 	}
 	var in struct {
 		Message string `json:"message"`
@@ -106,16 +108,16 @@ func errorObject(body []byte) (message, code string) {
 	switch {
 	case len(o.Error) > 0 && json.Unmarshal(o.Error, &in) == nil:
 		if c, ok := in.Code.(string); ok {
-			return short(in.Message), c
+			return secret.Line(in.Message), c
 		}
-		return short(in.Message), in.Type
+		return secret.Line(in.Message), in.Type
 	case len(o.Error) > 0:
-		return short(string(o.Error)), ""
+		return secret.Line(string(o.Error)), ""
 	case o.Message != "":
 		c, _ := o.Code.(string)
-		return short(o.Message), c
+		return secret.Line(o.Message), c
 	}
-	return short(string(body)), ""
+	return secret.Line(string(body)), ""
 }
 
 // notReply tells why a response of status 200 is no chat turn.
@@ -126,16 +128,16 @@ func notReply(x *exchange) *retry.Fault {
 	}
 	switch {
 	case len(body) > 0 && body[0] == '<' || strings.HasPrefix(x.header.Get("Content-Type"), "text/html"):
-		return again(HTML, "%s", short(string(body)))
+		return again(HTML, "%s", secret.Line(string(body)))
 	case !json.Valid(body):
-		return again(NotJSON, "%d bytes: %s", len(body), short(string(body)))
+		return again(NotJSON, "%d bytes: %s", len(body), secret.Line(string(body)))
 	}
 	var o struct {
 		Error   json.RawMessage `json:"error"`
 		Choices []json.RawMessage
 	}
 	if json.Unmarshal(body, &o) != nil {
-		return again(NotJSON, "not a chat completion: %s", short(string(body)))
+		return again(NotJSON, "not a chat completion: %s", secret.Line(string(body)))
 	}
 	if len(o.Error) > 0 && string(o.Error) != "null" {
 		message, code := errorObject(body)
@@ -145,21 +147,9 @@ func notReply(x *exchange) *retry.Fault {
 		return again(ErrorObject, "%s", message)
 	}
 	if len(o.Choices) == 0 {
-		return again(NoChoices, "%s", short(string(body)))
+		return again(NoChoices, "%s", secret.Line(string(body)))
 	}
 	return nil
-}
-
-// retryAfter reads the header in its two forms; 0 for none.
-func retryAfter(h http.Header) time.Duration {
-	v := h.Get("Retry-After")
-	if s, err := strconv.ParseFloat(v, 64); err == nil && s >= 0 && s < 1e6 {
-		return time.Duration(s * float64(time.Second))
-	}
-	if t, err := http.ParseTime(v); err == nil {
-		return max(0, time.Until(t))
-	}
-	return 0
 }
 
 // plain gives transport errors without addresses that change from run to run.
@@ -174,14 +164,5 @@ func plain(err error) error {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		err = e
 	}
-	return errors.New(short(err.Error()))
-}
-
-// short is one line of server text for a record: no secrets, at most 200 runes.
-func short(s string) string {
-	s = strings.Join(strings.Fields(secret.Scrub(strings.ToValidUTF8(s, "�"))), " ")
-	if r := []rune(s); len(r) > 200 {
-		return string(r[:200]) + " …"
-	}
-	return s
+	return errors.New(secret.Line(err.Error()))
 }

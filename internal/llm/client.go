@@ -2,9 +2,9 @@ package llm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,17 +12,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	openai "github.com/sashabaranov/go-openai"
-
 	"searchloop/internal/fail"
+	"searchloop/internal/plainhttp"
 	"searchloop/internal/retry"
 	"searchloop/internal/secret"
+	"searchloop/internal/tape"
 )
 
 // Options of a Client.
 type Options struct {
 	Name    string        // what it is to the job, for messages: "policy server", "judge"
 	URL     string        // http://host:port with or without /v1
+	AsIs    bool          // no /v1 is added to the URL
 	Model   string        // "": the only model that the server has
 	Key     secret.Value  // sent as a bearer token
 	KeyName string        // the environment variable of Key, for hints
@@ -30,6 +31,10 @@ type Options struct {
 	Conns   int           // calls at once: 64; idle connections are kept for so many
 	Retry   retry.Options // Name and Log are set here
 	Log     *slog.Logger
+	Tape    *tape.Tape // what is asked and answered is recorded or replayed; nil: neither
+
+	API       string // how Open's servers are talked to: APIAuto, APISGLang; "" and APIOpenAI: chat completions
+	Tokenizer string // folder of the model's tokenizer and processor; "": the one that a server names, if it is here
 }
 
 // Client talks to one model of one server. Safe for concurrent use.
@@ -38,10 +43,15 @@ type Client struct {
 	shown string // URL without user info
 	base  string // URL
 	http  *http.Client
-	api   *openai.Client
 	line  *retry.Line
 	plain atomic.Bool // the server refuses our fields: do without
 	loose atomic.Bool // the server refuses schemas: do without
+
+	floats atomic.Bool // the server gives no vectors in base64: ask for numbers
+
+	root   string     // where the server says its model lies
+	tokens *Tokenizer // nil: the server writes the prompts and says what is in them
+	native bool       // SGLang's own API
 }
 
 // New makes a client. It does not connect; call Probe before the work starts.
@@ -53,7 +63,7 @@ func New(opt Options) (*Client, error) {
 	if pass, ok := u.User.Password(); ok {
 		secret.New(pass)
 	}
-	if strings.Trim(u.Path, "/") == "" {
+	if strings.Trim(u.Path, "/") == "" && !opt.AsIs {
 		u.Path = "/v1"
 	}
 	if opt.Timeout <= 0 {
@@ -69,19 +79,8 @@ func New(opt Options) (*Client, error) {
 	shown := *u
 	shown.User = nil
 	c := &Client{opt: opt, shown: shown.String(), line: retry.New(opt.Retry)}
-	conf := openai.DefaultConfig(opt.Key.Reveal())
-	conf.BaseURL = strings.TrimRight(u.String(), "/")
-	c.base = conf.BaseURL
-	c.http = &http.Client{Transport: &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-		MaxIdleConns:        opt.Conns,
-		MaxIdleConnsPerHost: opt.Conns,
-		IdleConnTimeout:     30 * time.Second,
-		TLSHandshakeTimeout: 10 * time.Second,
-	}}
-	conf.HTTPClient = wire{c.http}
-	c.api = openai.NewClientWithConfig(conf)
+	c.base = strings.TrimRight(u.String(), "/")
+	c.http = &http.Client{Transport: plainhttp.New(opt.Conns)}
 	return c, nil
 }
 
@@ -95,23 +94,44 @@ func (c *Client) Model() string { return c.opt.Model }
 // key or model ends the job here. When no model was given and the server has
 // exactly one, that one is taken.
 func (c *Client) Probe(ctx context.Context) error {
-	var list openai.ModelsList
-	err := c.call(ctx, "ask for models", &exchange{}, func(ctx context.Context) (err error) {
-		list, err = c.api.ListModels(ctx)
-		return err
-	}, func(x *exchange) *retry.Fault { return badList(x) })
-	if f := FaultOf(err); f != nil && f.Class == NotFound && c.opt.Model != "" {
+	model, err := taped(c, "ask for models", modelsKind, map[string]string{"to": c.opt.Name, "model": c.opt.Model}, func() (string, error) {
+		err := c.probe(ctx)
+		return c.opt.Model, err
+	})
+	if err == nil {
+		c.opt.Model = model
+	}
+	return err
+}
+
+func (c *Client) probe(ctx context.Context) error {
+	var list struct {
+		Models []struct{ ID, Root string } `json:"data"`
+	}
+	f := c.ask(ctx, &exchange{}, http.MethodGet, c.base+"/models", nil, func(x *exchange) *retry.Fault {
+		if f := notReply(x); f != nil && f.Class != NoChoices {
+			return f
+		}
+		if err := json.Unmarshal(x.body, &list); err != nil {
+			return &retry.Fault{Verdict: retry.Again, Class: NotJSON, Err: errors.New("no list of models")}
+		}
+		return nil
+	})
+	if f != nil && f.Class == NotFound && c.opt.Model != "" {
 		// Some servers have no list. The first turn will tell; the line must not stay stopped.
 		c.line = retry.New(c.opt.Retry)
 		c.opt.Log.Warn(c.opt.Name + " lists no models; taking the given one on trust")
 		return nil
 	}
-	if err != nil {
-		return err
+	if f != nil {
+		return c.failure("ask for models", c.shown, f)
 	}
 	var names []string
 	for _, m := range list.Models {
 		names = append(names, m.ID)
+		if m.ID == c.opt.Model || len(list.Models) == 1 {
+			c.root = m.Root
+		}
 	}
 	switch {
 	case c.opt.Model == "" && len(names) == 1:
@@ -126,34 +146,35 @@ func (c *Client) Probe(ctx context.Context) error {
 	return nil
 }
 
-func badList(x *exchange) *retry.Fault {
-	if f := notReply(x); f != nil && f.Class != NoChoices {
-		return f
-	}
-	return nil
-}
-
 // Chat asks for one turn. The error is a *fail.Error of kind Service whose cause
 // is a *retry.Fault: with verdict Stop the job must end, with Again or Never this
 // conversation alone has failed, with Caller ctx ended.
 func (c *Client) Chat(ctx context.Context, r Request) (*Reply, error) {
+	if c.opt.Tape == nil {
+		return c.chat(ctx, r)
+	}
+	return taped(c, "ask for a turn", chatKind, c.asked(r), func() (*Reply, error) { return c.chat(ctx, r) })
+}
+
+func (c *Client) chat(ctx context.Context, r Request) (*Reply, error) {
+	if c.native {
+		return c.generate(ctx, r)
+	}
 	for {
 		x := &exchange{request: r, extras: r.TokenIDs && !c.plain.Load(), keep: !c.plain.Load(), schema: !c.loose.Load()}
+		body, err := x.text(c.opt.Model)
+		if err != nil {
+			return nil, fail.Wrap(fail.Bug, "write request", c.shown, err)
+		}
 		var reply *Reply
-		attempts := 0
-		err := c.call(ctx, "ask for a turn", x, func(ctx context.Context) error {
-			attempts++
-			_, err := c.api.CreateChatCompletion(ctx, r.openaiRequest(c.opt.Model))
-			return err
-		}, func(x *exchange) (f *retry.Fault) {
-			if f = notReply(x); f == nil {
-				if reply, f = readReply(x); f == nil {
-					reply.Attempts = attempts
+		f := c.ask(ctx, x, http.MethodPost, c.base+"/chat/completions", body, func(x *exchange) (f *retry.Fault) {
+			if reply, f = readReply(x); f == nil && len(reply.PromptIDs) > 0 && reply.Images == nil && c.tokens != nil {
+				if reply.Images, err = c.tokens.place(r, reply.PromptIDs); err != nil {
+					f = &retry.Fault{Verdict: retry.Never, Class: "prompt", Err: err}
 				}
 			}
 			return f
 		})
-		f := FaultOf(err)
 		if x.extras && unknownField(f, "token_ids", "segments") || x.keep && len(r.Stop) > 0 && unknownField(f, "include_stop_str_in_output", "no_stop_trim") {
 			c.opt.Log.Warn(c.opt.Name+" refuses token ids: rows will have none", "said", f.Err)
 			c.plain.Store(true)
@@ -164,32 +185,18 @@ func (c *Client) Chat(ctx context.Context, r Request) (*Reply, error) {
 			c.loose.Store(true)
 			continue
 		}
-		return reply, err
+		if f != nil {
+			return nil, c.failure("ask for a turn", c.shown, f)
+		}
+		reply.Attempts = x.attempts
+		return reply, nil
 	}
 }
 
-// call makes one call through the line. read turns a response of status 200 into
-// a fault or keeps its content.
-func (c *Client) call(ctx context.Context, op string, x *exchange, send func(context.Context) error, read func(*exchange) *retry.Fault) error {
-	first := *x
-	f := c.line.Do(ctx, func(ctx context.Context) *retry.Fault {
-		*x = first
-		timed, cancel := context.WithTimeout(ctx, c.opt.Timeout)
-		defer cancel()
-		err := send(withExchange(timed, x))
-		switch {
-		case err != nil && x.err == nil && x.status == 0:
-			// The request never left: our own mistake, not the server's.
-			return &retry.Fault{Verdict: retry.Never, Class: "request", Err: err}
-		case x.err != nil || x.status >= 300:
-			return x.fault(ctx)
-		}
-		return read(x)
-	})
-	if f == nil {
-		return nil
-	}
-	e := &fail.Error{Kind: fail.Service, Op: op, Path: c.shown, Err: f}
+// failure is the error of a call that failed for good; path is the address, "" for
+// that of several servers.
+func (c *Client) failure(op, path string, f *retry.Fault) error {
+	e := &fail.Error{Kind: fail.Service, Op: op, Path: path, Err: f}
 	switch f.Class {
 	case Unauthorised:
 		e.Hint = "check the key in " + c.opt.KeyName

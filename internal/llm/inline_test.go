@@ -44,7 +44,7 @@ func TestInlineTextsAreOneMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := in.Messages[len(in.Messages)-1]
-		segments := `[{"token_ids":[5,6]},{"text":"\u003cinformation\u003ei\u003c/information\u003e"},{"token_ids":[7]},{"text":"no"}]`
+		segments := `[{"token_ids":[5,6]},{"text":"<information>i</information>"},{"token_ids":[7]},{"text":"no"}]`
 		if plain {
 			segments = ""
 		}

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -8,47 +9,64 @@ import (
 	"strings"
 
 	"searchloop/internal/retry"
+	"searchloop/internal/secret"
 )
 
 // reply is the response as we read it: OpenAI's shape and the extension.
 type reply struct {
-	Choices []struct {
-		Message struct {
-			Content   json.RawMessage `json:"content"`
-			Reasoning string          `json:"reasoning_content"`
-			ToolCalls []struct {
-				Function struct{ Name, Arguments string }
-			} `json:"tool_calls"`
-		} `json:"message"`
-		Finish   string    `json:"finish_reason"`
-		TokenIDs []int32   `json:"token_ids"`
-		Logprobs []float32 `json:"token_logprobs"`
-		Stop     any       `json:"stop_reason"`  // vLLM: the stop text, or the id of an end mark
-		Matched  any       `json:"matched_stop"` // SGLang: likewise
-		Content  *struct {
-			Content []struct {
-				Logprob float32 `json:"logprob"`
-			} `json:"content"`
-		} `json:"logprobs"`
-	} `json:"choices"`
-	PromptIDs []int32       `json:"prompt_token_ids"`
-	Images    []PromptImage `json:"prompt_images"`
-	Policy    string        `json:"policy"`
-	Mode      string        `json:"logprobs_mode"`
+	Choices   []choice        `json:"choices"`
+	Error     json.RawMessage `json:"error"`
+	PromptIDs []int32         `json:"prompt_token_ids"`
+	Images    []PromptImage   `json:"prompt_images"`
+	Policy    string          `json:"policy"`
+	Mode      string          `json:"logprobs_mode"`
 	Usage     struct {
 		Prompt     int `json:"prompt_tokens"`
 		Completion int `json:"completion_tokens"`
 	} `json:"usage"`
 }
 
-// readReply turns a well-formed response into a Reply, or says why it is none.
+type choice struct {
+	Message struct {
+		Content   json.RawMessage `json:"content"`
+		Reasoning string          `json:"reasoning_content"`
+		Thought   json.RawMessage `json:"reasoning"` // its name since vLLM 0.12; elsewhere it may be an object
+		ToolCalls []struct {
+			Function struct{ Name, Arguments string }
+		} `json:"tool_calls"`
+
+		said string // Content, when scanReply has read it
+	} `json:"message"`
+	Finish   string    `json:"finish_reason"`
+	TokenIDs []int32   `json:"token_ids"`
+	Logprobs []float32 `json:"token_logprobs"`
+	Stop     any       `json:"stop_reason"`  // vLLM: the stop text, or the id of an end mark
+	Matched  any       `json:"matched_stop"` // SGLang: likewise
+	Content  *struct {
+		Content []tokenLogprob `json:"content"`
+	} `json:"logprobs"`
+}
+
+type tokenLogprob struct {
+	Logprob float32 `json:"logprob"`
+}
+
+// readReply turns a response of status 200 into a Reply, or says why it is none.
 func readReply(x *exchange) (*Reply, *retry.Fault) {
 	bad := func(class, format string, args ...any) (*Reply, *retry.Fault) {
 		return nil, &retry.Fault{Verdict: retry.Again, Class: class, Err: fmt.Errorf(format, args...)}
 	}
-	var in reply
-	if err := json.Unmarshal(x.body, &in); err != nil {
-		return bad(NotJSON, "not a chat completion: %s", short(string(x.body)))
+	in, ok := scanReply(x.body)
+	var err error
+	if !ok {
+		in = reply{}
+		err = json.Unmarshal(x.body, &in)
+	}
+	if err != nil || len(in.Choices) == 0 || len(in.Error) > 0 && string(in.Error) != "null" {
+		if f := notReply(x); f != nil {
+			return nil, f
+		}
+		return bad(NotJSON, "not a chat completion: %s", secret.Line(string(x.body)))
 	}
 	c := in.Choices[0]
 	out := &Reply{Finish: c.Finish, TokenIDs: c.TokenIDs, Logprobs: c.Logprobs, PromptIDs: in.PromptIDs,
@@ -60,10 +78,12 @@ func readReply(x *exchange) (*Reply, *retry.Fault) {
 	if c.Finish == "abort" || c.Finish == "error" {
 		return bad(Aborted, "finish_reason %q", c.Finish)
 	}
-	out.Text = text(c.Message.Content)
-	if c.Message.Reasoning != "" {
+	if out.Text = c.Message.said; out.Text == "" {
+		out.Text = text(c.Message.Content)
+	}
+	if thought := cmp.Or(c.Message.Reasoning, text(c.Message.Thought)); thought != "" {
 		// The server's reasoning parser took the thought out of the text: put it back.
-		out.Text = "<think>" + c.Message.Reasoning + "</think>\n" + strings.TrimLeft(out.Text, "\n")
+		out.Text = "<think>" + thought + "</think>\n" + strings.TrimLeft(out.Text, "\n")
 	}
 	for _, t := range c.Message.ToolCalls {
 		// Likewise its tool-call parser.

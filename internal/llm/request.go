@@ -11,8 +11,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
-
-	openai "github.com/sashabaranov/go-openai"
 )
 
 // Message is one message of a conversation. Images stand before the text.
@@ -46,6 +44,8 @@ type Request struct {
 	Stop        []string        // texts that end the turn; the reply keeps the one that did
 	Schema      json.RawMessage // JSON schema that the reply must fit; nil: free text. A server that knows no schemas is asked without
 	TokenIDs    bool            // ask for token ids and log-probs
+
+	kept *written // of the conversation; nil: it is one turn
 }
 
 // Reply is the model's turn.
@@ -123,29 +123,4 @@ type PromptImage struct {
 // DataURL is the picture as a data URL, its type found by its first bytes.
 func DataURL(picture []byte) string {
 	return "data:" + http.DetectContentType(picture) + ";base64," + base64.StdEncoding.EncodeToString(picture)
-}
-
-// openaiRequest is the part of the request that the OpenAI API knows.
-func (r Request) openaiRequest(model string) openai.ChatCompletionRequest {
-	seed := int(r.Seed)
-	out := openai.ChatCompletionRequest{Model: model, Stop: r.Stop, Seed: &seed, LogProbs: r.TokenIDs}
-	for _, m := range r.joined() {
-		msg := openai.ChatCompletionMessage{Role: m.Role, Content: m.Text}
-		if len(m.Images) > 0 {
-			msg.Content = ""
-			for _, p := range m.Images {
-				msg.MultiContent = append(msg.MultiContent, openai.ChatMessagePart{
-					Type: openai.ChatMessagePartTypeImageURL, ImageURL: &openai.ChatMessageImageURL{URL: DataURL(p)}})
-			}
-			if m.Text != "" {
-				msg.MultiContent = append(msg.MultiContent, openai.ChatMessagePart{Type: openai.ChatMessagePartTypeText, Text: m.Text})
-			}
-		}
-		out.Messages = append(out.Messages, msg)
-	}
-	for _, t := range r.Tools {
-		out.Tools = append(out.Tools, openai.Tool{Type: openai.ToolTypeFunction,
-			Function: &openai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: t.Parameters}})
-	}
-	return out
 }

@@ -1,17 +1,15 @@
 package llm
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
 	"searchloop/internal/fail"
 	"searchloop/internal/retry"
+	"searchloop/internal/secret"
 )
 
 // Cut shortens text to at most limit of the model's tokens, by the server's
@@ -21,6 +19,14 @@ import (
 func (c *Client) Cut(ctx context.Context, text string, limit int) (string, error) {
 	if limit <= 0 || len(text) <= limit {
 		return text, nil
+	}
+	request := map[string]any{"to": c.opt.Name, "model": c.opt.Model, "text": text, "limit": limit}
+	return taped(c, "count tokens", cutKind, request, func() (string, error) { return c.cut(ctx, text, limit) })
+}
+
+func (c *Client) cut(ctx context.Context, text string, limit int) (string, error) {
+	if c.tokens != nil {
+		return c.tokens.cut(text, limit), nil
 	}
 	var in struct {
 		Tokens []int32 `json:"tokens"`
@@ -52,45 +58,18 @@ func (c *Client) Cut(ctx context.Context, text string, limit int) (string, error
 
 // post calls an address beside /v1.
 func (c *Client) post(ctx context.Context, path string, body, into any) error {
-	data, err := json.Marshal(body)
+	data, err := encode(body)
 	if err != nil {
 		return fail.Wrap(fail.Bug, "count tokens", "", err)
 	}
-	url := strings.TrimSuffix(c.base, "/v1") + path
-	missing := false
-	f := c.line.Do(ctx, func(ctx context.Context) *retry.Fault {
-		timed, cancel := context.WithTimeout(ctx, c.opt.Timeout)
-		defer cancel()
-		x := &exchange{}
-		req, err := http.NewRequestWithContext(timed, http.MethodPost, url, bytes.NewReader(data))
-		if err != nil {
-			return &retry.Fault{Verdict: retry.Never, Class: "request", Err: err}
-		}
-		req.Header.Set("Content-Type", "application/json")
-		if !c.opt.Key.IsZero() {
-			req.Header.Set("Authorization", "Bearer "+c.opt.Key.Reveal())
-		}
-		resp, err := c.http.Do(req)
-		if err != nil {
-			x.err = err
-			return x.fault(ctx)
-		}
-		defer resp.Body.Close()
-		x.status, x.header = resp.StatusCode, resp.Header
-		if x.body, x.err = io.ReadAll(io.LimitReader(resp.Body, maxBody)); x.err != nil {
-			return x.fault(ctx)
-		}
-		if missing = x.status == http.StatusNotFound || x.status == http.StatusMethodNotAllowed; missing {
-			return &retry.Fault{Verdict: retry.Never, Class: NotFound, Err: fmt.Errorf("no %s", path)}
-		}
-		if f := x.fault(ctx); f != nil {
-			return f
-		}
+	x := &exchange{beside: true}
+	f := c.ask(ctx, x, http.MethodPost, strings.TrimSuffix(c.base, "/v1")+path, data, func(x *exchange) *retry.Fault {
 		if err := json.Unmarshal(x.body, into); err != nil {
-			return &retry.Fault{Verdict: retry.Again, Class: NotJSON, Err: errors.New(short(string(x.body)))}
+			return &retry.Fault{Verdict: retry.Again, Class: NotJSON, Err: errors.New(secret.Line(string(x.body)))}
 		}
 		return nil
 	})
+	missing := x.status == http.StatusNotFound || x.status == http.StatusMethodNotAllowed
 	switch {
 	case f == nil:
 		return nil

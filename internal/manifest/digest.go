@@ -16,14 +16,15 @@ import (
 
 // Digest identifies the dataset's content: SHA-256 of the manifest without what
 // may differ between two equal runs (times, program, use of services, reused
-// counts, paths of the inputs, and bytes of side parts, which may hold timings).
+// counts, paths of the inputs, what was pruned since, and bytes of side parts,
+// which may hold timings).
 func (m *Manifest) Digest() string { return digest(m.core(false)) }
 
-// Content is like Digest, but sees the bytes of side parts too: two manifests of
-// equal Content need not replace each other.
+// Content is like Digest, but sees what was pruned and the bytes of side parts too:
+// two manifests of equal Content need not replace each other.
 func (m *Manifest) Content() string { return digest(m.core(true)) }
 
-func (m *Manifest) core(side bool) *Manifest {
+func (m *Manifest) core(all bool) *Manifest {
 	c := *m
 	c.Program, c.Started, c.Ended, c.Usage, c.Counts.Reused = "", time.Time{}, time.Time{}, nil, 0
 	c.Inputs = make([]Input, len(m.Inputs))
@@ -32,7 +33,11 @@ func (m *Manifest) core(side bool) *Manifest {
 	}
 	c.Parts = append([]Part{}, m.Parts...)
 	for i := range c.Parts {
-		if c.Parts[i].Side && !side {
+		if all {
+			break
+		}
+		c.Parts[i].Pruned = ""
+		if c.Parts[i].Side {
 			c.Parts[i] = Part{Name: c.Parts[i].Name, Side: true}
 		}
 	}
@@ -94,6 +99,23 @@ func InputOf(name, path string) (Input, error) { return InputLike(name, path, ni
 // InputLike is InputOf with what an earlier run, which began at the given time,
 // knew: a plain file of the same size and modification time is not read again.
 func InputLike(name, path string, old []Input, began time.Time) (Input, error) {
+	in, err := LookAt(name, path, old, began)
+	if err == nil {
+		err = in.Read()
+	}
+	return in, err
+}
+
+// Read fills in the digest that LookAt left out.
+func (in *Input) Read() (err error) {
+	if in.SHA256 == "" {
+		_, in.SHA256, err = HashFile(in.Path)
+	}
+	return fail.Wrap(fail.BadInput, "read input "+in.Name, in.Path, err)
+}
+
+// LookAt is InputLike without the digest of a file that has to be read for it.
+func LookAt(name, path string, old []Input, began time.Time) (Input, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return Input{}, &fail.Error{Kind: fail.BadInput, Op: "open input " + name, Path: path, Err: err, Hint: "check the path or run the job that makes it"}
@@ -115,15 +137,15 @@ func InputLike(name, path string, old []Input, began time.Time) (Input, error) {
 			return in, nil
 		}
 	}
-	if _, in.SHA256, err = HashFile(path); err != nil {
-		return Input{}, fail.Wrap(fail.BadInput, "read input "+name, path, err)
-	}
 	return in, nil
 }
 
-// Sizes checks that every part is in dir with its size.
+// Sizes checks that every part that was not pruned is in dir with its size.
 func (m *Manifest) Sizes(dir string) error {
 	for _, p := range m.Parts {
+		if p.Pruned != "" {
+			continue
+		}
 		if err := p.size(dir); err != nil {
 			return err
 		}
@@ -144,9 +166,12 @@ func (p Part) size(dir string) error {
 	return nil
 }
 
-// Verify reads every part in dir and compares size and SHA-256.
+// Verify reads every part in dir that was not pruned and compares size and SHA-256.
 func (m *Manifest) Verify(dir string) error {
 	for _, p := range m.Parts {
+		if p.Pruned != "" {
+			continue
+		}
 		if err := p.Verify(dir); err != nil {
 			return err
 		}
@@ -154,8 +179,13 @@ func (m *Manifest) Verify(dir string) error {
 	return nil
 }
 
-// Verify reads the part in dir and compares size and SHA-256.
+// Verify reads the part in dir and compares size and SHA-256. A pruned part is an
+// error that says so.
 func (p Part) Verify(dir string) error {
+	if p.Pruned != "" {
+		e := fail.New(fail.BadInput, "verify part", filepath.Join(dir, filepath.FromSlash(p.Name)), "it is gone: pruned by %s", p.Pruned)
+		return fail.WithHint(e, "remove "+filepath.Join(dir, File)+" and run the job that made it: it makes the same file again")
+	}
 	if err := p.size(dir); err != nil {
 		return err
 	}

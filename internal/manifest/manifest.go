@@ -64,6 +64,9 @@ type Part struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
 	Side   bool   `json:"side,omitempty"`
+	// Pruned says by what the file was removed after the dataset was finished. What
+	// the dataset is does not change by that: its digest stays.
+	Pruned string `json:"pruned,omitempty"`
 }
 
 // Counts are rows: In were read, OK and Failed are in the parts (a failed row is
@@ -89,11 +92,38 @@ type Usage struct {
 	PromptTokens     int64   `json:"prompt_tokens,omitempty"`
 	CompletionTokens int64   `json:"completion_tokens,omitempty"`
 	Cost             float64 `json:"cost,omitempty"`
+
+	Providers map[string]Provider `json:"providers,omitempty"` // of tools, by name; their dollars are in Cost too
+}
+
+// Provider is what one outside provider of a tool was asked for.
+type Provider struct {
+	Calls   int64   `json:"calls"`            // requests made, repetitions included
+	Failed  int64   `json:"failed,omitempty"` // of them
+	Empty   int64   `json:"empty,omitempty"`  // of them, answered that there is nothing
+	Cached  int64   `json:"cached"`           // requests answered without a call
+	Dollars float64 `json:"dollars"`
 }
 
 // Add sums usages.
 func (u Usage) Add(o Usage) Usage {
-	return Usage{u.Requests + o.Requests, u.Retries + o.Retries, u.PromptTokens + o.PromptTokens, u.CompletionTokens + o.CompletionTokens, u.Cost + o.Cost}
+	sum := Usage{Requests: u.Requests + o.Requests, Retries: u.Retries + o.Retries, PromptTokens: u.PromptTokens + o.PromptTokens,
+		CompletionTokens: u.CompletionTokens + o.CompletionTokens, Cost: u.Cost + o.Cost}
+	for _, list := range []map[string]Provider{u.Providers, o.Providers} {
+		for name, p := range list {
+			if sum.Providers == nil {
+				sum.Providers = map[string]Provider{}
+			}
+			q := sum.Providers[name]
+			sum.Providers[name] = Provider{p.Calls + q.Calls, p.Failed + q.Failed, p.Empty + q.Empty, p.Cached + q.Cached, p.Dollars + q.Dollars}
+		}
+	}
+	return sum
+}
+
+// IsZero says that nothing was asked for.
+func (u Usage) IsZero() bool {
+	return u.Requests == 0 && u.Retries == 0 && u.PromptTokens == 0 && u.CompletionTokens == 0 && u.Cost == 0 && len(u.Providers) == 0
 }
 
 // Path is the manifest of a dataset, given its folder or the manifest itself.

@@ -158,6 +158,29 @@ func TestDigest(t *testing.T) {
 	if c.Digest() != m.Digest() || c.Content() == m.Content() {
 		t.Error("bytes of a side part belong to the content, not to the digest")
 	}
+	c = edit(func(m *Manifest) { m.Parts[0].Pruned = "a test" })
+	if c.Digest() != m.Digest() || c.Content() == m.Content() {
+		t.Error("what was pruned belongs to the content, not to the digest")
+	}
+}
+
+// A pruned part is not missed, and whoever reads it is told why it is gone.
+func TestPrunedPart(t *testing.T) {
+	dir, m := dataset(t)
+	m.Parts[0].Pruned = "a test"
+	if _, err := m.Write(Path(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, m.Parts[0].Name)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(dir)
+	if err != nil || again.Verify(dir) != nil {
+		t.Fatal(err, again.Verify(dir))
+	}
+	if err := again.Parts[0].Verify(dir); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "pruned by a test") {
+		t.Error(err)
+	}
 }
 
 func TestCanonical(t *testing.T) {

@@ -77,8 +77,8 @@ func SmartResize(h, w, factor, minPixels, maxPixels int) (int, int, error) {
 	if h < 1 || w < 1 || factor < 1 {
 		return 0, 0, fail.New(fail.BadInput, "resize image", "", "%d×%d pixels in steps of %d", h, w, factor)
 	}
-	if max(h, w) > 200*min(h, w) {
-		return 0, 0, fail.New(fail.BadInput, "resize image", "", "%d×%d pixels: one side is more than 200 times the other", h, w)
+	if err := checkAspect(h, w); err != nil {
+		return 0, 0, err
 	}
 	f, fh, fw := float64(factor), float64(h), float64(w)
 	rh, rw := int(math.RoundToEven(fh/f))*factor, int(math.RoundToEven(fw/f))*factor
@@ -91,6 +91,14 @@ func SmartResize(h, w, factor, minPixels, maxPixels int) (int, int, error) {
 		rh, rw = int(math.Ceil(fh*beta/f))*factor, int(math.Ceil(fw*beta/f))*factor
 	}
 	return max(rh, factor), max(rw, factor), nil
+}
+
+// checkAspect refuses what would be a line of pixels after resizing.
+func checkAspect(h, w int) error {
+	if max(h, w) > 200*min(h, w) {
+		return fail.New(fail.BadInput, "resize image", "", "%d×%d pixels: one side is more than 200 times the other", h, w)
+	}
+	return nil
 }
 
 // Grid returns the patch grid (1, rows, columns) of a picture of h×w pixels.
@@ -124,12 +132,7 @@ func (p Processor) PatchesFor(pic *Picture, grid [3]int32) ([]float32, error) {
 		return nil, fail.New(fail.BadInput, "cut image", "", "grid %v is not one of a still picture in blocks of %d×%d", grid, ms, ms)
 	}
 	pic = pic.Resize(rows*ps, cols*ps)
-	var levels [3][256]float32
-	for c := range levels {
-		for v := range levels[c] {
-			levels[c][v] = float32((float64(v)/255 - float64(p.Mean[c])) / float64(p.Std[c]))
-		}
-	}
+	levels := levelsOf(p.Mean, p.Std)
 	out := make([]float32, 0, rows*cols*3*p.TemporalPatch*ps*ps)
 	for block := range rows * cols / (ms * ms) {
 		by, bx := block/(cols/ms)*ms, block%(cols/ms)*ms
@@ -151,4 +154,14 @@ func (p Processor) PatchesFor(pic *Picture, grid [3]int32) ([]float32, error) {
 		}
 	}
 	return out, nil
+}
+
+// levelsOf is what each of the 256 values of a channel becomes.
+func levelsOf(mean, std [3]float32) (levels [3][256]float32) {
+	for c := range levels {
+		for v := range levels[c] {
+			levels[c][v] = float32((float64(v)/255 - float64(mean[c])) / float64(std[c]))
+		}
+	}
+	return levels
 }

@@ -167,6 +167,11 @@ func TestProcessor(t *testing.T) {
 			t.Errorf("channel %d: %v, want %v", c, got, want)
 		}
 	}
+	third := p
+	third.Mean, third.Std = [3]float32{.5, .5, .5}, [3]float32{.5, .5, .5}
+	if patches, err = third.PatchesFor(gray, [3]int32{1, 4, 4}); err != nil || math.Abs(float64(patches[0])-.0039216) > 1e-7 {
+		t.Errorf("Qwen3-VL: %v, %v", patches[0], err)
+	}
 	for _, text := range []string{"", "[]", `{"patch_size": 0}`, `{"image_std": [0, 1, 1]}`, `{"image_mean": [1]}`, `{"min_pixels": 100, "max_pixels": 10}`, `{"merge_size": -1}`} {
 		if _, err := load(text); err == nil || fail.KindOf(err) != fail.BadInput {
 			t.Errorf("%s: %v", text, err)

@@ -73,7 +73,7 @@ func nearest(key string) string {
 
 // keys lists the YAML names of all fields below t.
 func keys(t reflect.Type, list []string) []string {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Struct {

@@ -74,6 +74,12 @@ func TestMistakesAreUsageErrorsThatNameThePlace(t *testing.T) {
 		"extends itself":      {file("loop.yaml", "extends: loop\n"), nil, []string{"extends itself"}},
 		"not YAML":            {file("b.yaml", "name: [x\n"), nil, []string{"b.yaml"}},
 		"wrong type":          {file("c.yaml", "seed: many\n"), nil, []string{"c.yaml", "seed"}},
+		"misspelt field":      {file("d.yaml", "extends: base\nmappings:\n  mine: {question: [q], answer: [a]}\n"), nil, []string{"d.yaml", "row 3", "answer"}},
+		"mapping of nothing":  {"demo", []string{"mappings.mine={question: [q]}"}, []string{"mappings.mine", "answers"}},
+		"user in an address":  {"demo", []string{"judge.url=http://user:pass@host/v1"}, []string{"judge.url", "keys come from the environment"}},
+		"key in an address":   {"demo", []string{"rollout.policy_urls=[\"http://host/v1?key=abc\"]"}, []string{"rollout.policy_urls", "keys come from the environment"}},
+		"no address":          {"demo", []string{"rollout.policy_urls=[host]"}, []string{"rollout.policy_urls"}},
+		"judge and panel":     {"demo", []string{"judge.url=http://host/v1", "judge.panel=[{model: a, url: http://a/v1}]"}, []string{"judge.url", "judge.panel"}},
 		"wrong choice":        {"demo", []string{"grpo.aggregation=mean"}, []string{"grpo.aggregation", "token-mean"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +111,7 @@ func TestUnusedFieldsAreNotHashed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range []string{"loss", "tau_positive", "norm_tokens", "failed", "zero_variance", "overlong", "correction", "lora", "kl_importance"} {
+		for _, key := range []string{"loss", "tau_positive", "old_kl", "norm_tokens", "failed", "zero_variance", "overlong", "correction", "lora", "kl_importance"} {
 			if strings.Contains(string(text), `"`+key+`"`) {
 				t.Errorf("%s: %s is in %s", name, key, text)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -22,10 +23,12 @@ type Options struct {
 	Gone  time.Duration // a service without any success for so long is gone: 5 min
 	Share float64       // failures the service may have in a minute, as a share of the calls: 0.1
 	Burst uint32        // failures always allowed in that minute: 10
+	Leave bool          // a paused service is left at once (verdict Again, class "paused"): the caller has another one
 	Log   *slog.Logger  // nil: silent
 }
 
-// inARow is how many failures without a success between them open the breaker.
+// inARow is how many failures without a success between them open the breaker; with
+// many calls in flight a quarter of them, since failures come back sooner than turns.
 const inARow = 5
 
 // probes is how many successes in a row close the breaker again.
@@ -35,6 +38,7 @@ const probes = 3
 type Line struct {
 	opt     Options
 	breaker *gobreaker.CircuitBreaker[struct{}]
+	flying  atomic.Int64 // calls in flight
 
 	mu        sync.Mutex
 	downSince time.Time // first failure since the last success; zero when well
@@ -77,7 +81,7 @@ func New(opt Options) *Line {
 		// Every failure of the service costs one retry, so the count of failures in
 		// the sliding minute is the count of retries: this is the retry budget.
 		ReadyToTrip: func(c gobreaker.Counts) bool {
-			return c.ConsecutiveFailures >= inARow ||
+			return int64(c.ConsecutiveFailures) >= max(inARow, l.flying.Load()/4) ||
 				c.TotalFailures > opt.Burst && float64(c.TotalFailures) > opt.Share*float64(c.Requests)
 		},
 		IsSuccessful: func(err error) bool { return verdictOf(err) != Again },
@@ -104,13 +108,19 @@ func New(opt Options) *Line {
 // the breaker is open it waits without calling. The returned fault's Verdict is
 // Again (tries used up), Never, Stop or Caller.
 func (l *Line) Do(ctx context.Context, call func(context.Context) *Fault) *Fault {
-	attempts, charged := 0, 0
+	probing, f := l.once(ctx, call)
+	if f == nil {
+		return nil
+	}
+	attempts, charged, first := 0, 0, true
 	wait := &backoff.ExponentialBackOff{ // the factor of 1 makes it full jitter: uniform in (0, 2·interval)
 		InitialInterval: l.opt.Base / 2, MaxInterval: l.opt.Cap / 2, Multiplier: 2, RandomizationFactor: 1,
 	}
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		probing, f := l.once(ctx, call)
-		if f == nil {
+		if !first {
+			probing, f = l.once(ctx, call)
+		}
+		if first = false; f == nil {
 			return struct{}{}, nil
 		}
 		attempts += f.Attempts
@@ -131,7 +141,6 @@ func (l *Line) Do(ctx context.Context, call func(context.Context) *Fault) *Fault
 	if err == nil {
 		return nil
 	}
-	var f *Fault
 	if errors.As(err, &f) {
 		return f
 	}
@@ -142,13 +151,16 @@ func (l *Line) Do(ctx context.Context, call func(context.Context) *Fault) *Fault
 // not closed, so that a service still out of reach is no fault of this call.
 func (l *Line) once(ctx context.Context, call func(context.Context) *Fault) (probing bool, _ *Fault) {
 	for {
-		if f := l.ended(); f != nil {
+		if f := l.Ended(); f != nil {
 			return false, f
 		}
 		probing = l.breaker.State() != gobreaker.StateClosed
 		var fault *Fault
 		_, err := l.breaker.Execute(func() (struct{}, error) {
-			if fault = call(ctx); fault != nil {
+			l.flying.Add(1)
+			fault = call(ctx)
+			l.flying.Add(-1)
+			if fault != nil {
 				fault.Attempts = 1
 				l.mu.Lock()
 				l.last = fault
@@ -158,6 +170,9 @@ func (l *Line) once(ctx context.Context, call func(context.Context) *Fault) (pro
 			return struct{}{}, nil
 		})
 		if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+			if l.opt.Leave {
+				return probing, &Fault{Verdict: Again, Class: "paused", Down: true}
+			}
 			select {
 			case <-ctx.Done():
 				return probing, &Fault{Verdict: Caller, Class: "cancelled", Err: context.Cause(ctx)}
@@ -168,6 +183,22 @@ func (l *Line) once(ctx context.Context, call func(context.Context) *Fault) (pro
 		return probing, l.note(fault)
 	}
 }
+
+// Well says whether calls reach the service: it is neither paused nor stopped.
+func (l *Line) Well() bool { return l.breaker.State() == gobreaker.StateClosed && l.Ended() == nil }
+
+// Last is the newest failure, in words; "" when there was none.
+func (l *Line) Last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		return ""
+	}
+	return l.last.Error()
+}
+
+// Pause is how long the service is left alone once it keeps failing.
+func (l *Line) Pause() time.Duration { return l.opt.Open }
 
 // tellEvery is the time between two lines that say that a service keeps failing.
 const tellEvery = 30 * time.Second
@@ -215,8 +246,8 @@ func (l *Line) note(f *Fault) *Fault {
 	return f
 }
 
-// ended returns a copy of the fault that stopped the line.
-func (l *Line) ended() *Fault {
+// Ended is a copy of the fault that stopped the line; nil while calls are made.
+func (l *Line) Ended() *Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stopped == nil {

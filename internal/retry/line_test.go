@@ -161,3 +161,36 @@ func TestCancelledCaller(t *testing.T) {
 		}
 	})
 }
+
+// Failures that come back at once, before the first of many turns does, are no
+// outage; a service that answers nothing is one, however many ask.
+func TestQuickFailuresAmongManyCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			every int
+			away  bool
+		}{{16, false}, {1, true}} {
+			l := New(Options{Name: "s"})
+			var n atomic.Int32
+			opened := false
+			for range 400 {
+				go l.Do(t.Context(), func(context.Context) *Fault {
+					if n.Add(1)%int32(c.every) == 0 {
+						return again("http 500")
+					}
+					time.Sleep(time.Second)
+					return nil
+				})
+			}
+			synctest.Wait()
+			opened = !l.Well()
+			if opened != c.away {
+				t.Errorf("one failure in %d: paused %v", c.every, opened)
+			}
+			if !c.away {
+				time.Sleep(time.Minute)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+	})
+}

@@ -83,11 +83,11 @@ func TestWritesTheReferencesBytes(t *testing.T) {
 	_, f32 := loadGolden(t)
 	path := filepath.Join(t.TempDir(), FileName)
 	err := Write(path, []Tensor{
-		{"scalar", "F32", nil, []float32{2.5}},
-		{"layer.brain <&> é", "BF16", []int{256}, f32},
-		{"layer.half", "F16", []int{2, 128}, f32},
-		{"empty", "F32", []int{0, 4}, nil},
-		{"layer.weight", "F32", []int{16, 16}, f32},
+		{Name: "scalar", DType: "F32", Shape: nil, F32: []float32{2.5}},
+		{Name: "layer.brain <&> é", DType: "BF16", Shape: []int{256}, F32: f32},
+		{Name: "layer.half", DType: "F16", Shape: []int{2, 128}, F32: f32},
+		{Name: "empty", DType: "F32", Shape: []int{0, 4}, F32: nil},
+		{Name: "layer.weight", DType: "F32", Shape: []int{16, 16}, F32: f32},
 	}, map[string]string{"format": "pt"})
 	if err != nil {
 		t.Fatal(err)

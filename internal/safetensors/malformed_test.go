@@ -101,7 +101,7 @@ func TestShards(t *testing.T) {
 	}
 	refused("neither")
 	for name, v := range map[string]float32{"x": 1, "y": 2} {
-		if err := Write(filepath.Join(dir, name+".safetensors"), []Tensor{{name, "BF16", []int{1}, []float32{v}}}, nil); err != nil {
+		if err := Write(filepath.Join(dir, name+".safetensors"), []Tensor{{Name: name, DType: "BF16", Shape: []int{1}, F32: []float32{v}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestShards(t *testing.T) {
 	refused("empty")
 	index(`{"weight_map":`)
 	refused("JSON")
-	if err := Write(filepath.Join(dir, "z.safetensors"), []Tensor{{"x", "F32", []int{1}, []float32{1}}, {"z", "F32", []int{1}, []float32{1}}}, nil); err != nil {
+	if err := Write(filepath.Join(dir, "z.safetensors"), []Tensor{{Name: "x", DType: "F32", Shape: []int{1}, F32: []float32{1}}, {Name: "z", DType: "F32", Shape: []int{1}, F32: []float32{1}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	index(`{"weight_map":{"x":"x.safetensors","z":"z.safetensors"}}`)
@@ -139,7 +139,7 @@ func TestShards(t *testing.T) {
 
 func TestShortenedWhileOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
-	if err := Write(path, []Tensor{{"x", "F32", []int{1 << 18}, make([]float32, 1<<18)}}, nil); err != nil {
+	if err := Write(path, []Tensor{{Name: "x", DType: "F32", Shape: []int{1 << 18}, F32: make([]float32, 1<<18)}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	m, err := OpenFile(path)
@@ -158,12 +158,12 @@ func TestShortenedWhileOpen(t *testing.T) {
 func TestWriteRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	for name, tensors := range map[string][]Tensor{
-		"twice":    {{"a", "F32", nil, []float32{1}}, {"a", "F16", nil, []float32{1}}},
-		"shape":    {{"a", "F32", []int{2}, []float32{1}}},
-		"negative": {{"a", "F32", []int{-1}, nil}},
-		"dtype":    {{"a", "I64", nil, []float32{1}}},
-		"name":     {{"__metadata__", "F32", nil, []float32{1}}},
-		"UTF-8":    {{"\xff", "F32", nil, []float32{1}}},
+		"twice":    {{Name: "a", DType: "F32", Shape: nil, F32: []float32{1}}, {Name: "a", DType: "F16", Shape: nil, F32: []float32{1}}},
+		"shape":    {{Name: "a", DType: "F32", Shape: []int{2}, F32: []float32{1}}},
+		"negative": {{Name: "a", DType: "F32", Shape: []int{-1}, F32: nil}},
+		"dtype":    {{Name: "a", DType: "I64", Shape: nil, F32: []float32{1}}},
+		"name":     {{Name: "__metadata__", DType: "F32", Shape: nil, F32: []float32{1}}},
+		"UTF-8":    {{Name: "\xff", DType: "F32", Shape: nil, F32: []float32{1}}},
 	} {
 		if err := Write(path, tensors, nil); err == nil {
 			t.Errorf("%s: written", name)

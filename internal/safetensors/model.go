@@ -161,6 +161,19 @@ func (m *Model) Float32(name string) ([]float32, error) {
 	return dst, m.Read(name, dst)
 }
 
+// Shaped is Float32 of a tensor that must be there in the shape that a model's
+// configuration asks for.
+func (m *Model) Shaped(name string, shape ...int) ([]float32, error) {
+	_, have, ok := m.Info(name)
+	switch {
+	case !ok:
+		return nil, fail.New(fail.BadInput, "", "", "tensor %q is missing", name)
+	case !slices.Equal(have, shape):
+		return nil, fail.New(fail.BadInput, "", "", "tensor %q has shape %d where config.json asks for %d", name, have, shape)
+	}
+	return m.Float32(name)
+}
+
 // Read is Float32 into memory of the caller, which must have the right length.
 func (m *Model) Read(name string, dst []float32) error {
 	s, err := m.find(name)

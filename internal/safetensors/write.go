@@ -15,12 +15,23 @@ import (
 	"searchloop/internal/fail"
 )
 
-// Tensor is one tensor to write. DType is F32, F16 or BF16.
+// Tensor is one tensor to write. DType is F32, F16 or BF16. Its values are F32 or,
+// so that not all tensors of a file need to be in memory at once, what Values
+// returns when their turn comes; they are written before the next Values is called.
 type Tensor struct {
-	Name  string
-	DType string
-	Shape []int
-	F32   []float32
+	Name   string
+	DType  string
+	Shape  []int
+	F32    []float32
+	Values func() []float32
+}
+
+func (t *Tensor) size() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
 }
 
 const opWrite = "write safetensors"
@@ -54,7 +65,13 @@ func writeTo(f io.Writer, order []Tensor, head []byte) error {
 	buf := make([]byte, 4<<14)
 	for _, t := range order {
 		width := int(bits[t.DType] / 8)
-		for x := t.F32; len(x) > 0; {
+		x := t.F32
+		if t.Values != nil {
+			if x = t.Values(); len(x) != t.size() {
+				return fmt.Errorf("tensor %q has shape %d but %d numbers", t.Name, t.Shape, len(x))
+			}
+		}
+		for len(x) > 0 {
 			n := min(len(x), 1<<14)
 			narrow(buf, x[:n], t.DType)
 			if _, err := w.Write(buf[:n*width]); err != nil {
@@ -102,7 +119,7 @@ func header(tensors []Tensor, meta map[string]string) ([]Tensor, []byte, error) 
 			return nil, nil, err
 		}
 		b.WriteByte(':')
-		end := at + len(t.F32)*int(bits[t.DType]/8)
+		end := at + t.size()*int(bits[t.DType]/8)
 		err := encode(&b, struct {
 			DType   string `json:"dtype"`
 			Shape   []int  `json:"shape"`
@@ -124,15 +141,13 @@ func header(tensors []Tensor, meta map[string]string) ([]Tensor, []byte, error) 
 }
 
 func (t Tensor) check() error {
-	n := 1
 	for _, d := range t.Shape {
 		if d < 0 {
 			return fmt.Errorf("tensor %q has shape %d", t.Name, t.Shape)
 		}
-		n *= d
 	}
 	switch {
-	case n != len(t.F32):
+	case t.Values == nil && t.size() != len(t.F32):
 		return fmt.Errorf("tensor %q has shape %d but %d numbers", t.Name, t.Shape, len(t.F32))
 	case t.DType != "F32" && t.DType != "F16" && t.DType != "BF16":
 		return fmt.Errorf("tensor %q: cannot write dtype %q", t.Name, t.DType)

@@ -12,6 +12,15 @@ import (
 // masked where they stand as a whole word.
 const minLength = 6
 
+// WithoutUser is an address without user name and password.
+func WithoutUser(u string) string {
+	scheme, rest, ok := strings.Cut(u, "://")
+	if i := strings.LastIndex(rest, "@"); ok && i >= 0 && !strings.Contains(rest[:i], "/") {
+		return scheme + "://" + rest[i+1:]
+	}
+	return u
+}
+
 // Scrub masks every secret ever created in s, also in the forms that JSON, URL
 // and quoted log lines give it.
 func Scrub(s string) string {
@@ -25,6 +34,15 @@ func Scrub(s string) string {
 				s = strings.ReplaceAll(s, form, mask)
 			}
 		}
+	}
+	return s
+}
+
+// Line is foreign text as one line for a record: no secrets, at most 200 runes.
+func Line(s string) string {
+	s = strings.Join(strings.Fields(Scrub(strings.ToValidUTF8(s, "\uFFFD"))), " ")
+	if r := []rune(s); len(r) > 200 {
+		return string(r[:200]) + " …"
 	}
 	return s
 }

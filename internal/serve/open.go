@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"searchloop/internal/chat"
 	"searchloop/internal/fail"
 	"searchloop/internal/manifest"
 	"searchloop/internal/model/qwenvl"
@@ -31,6 +32,9 @@ func open(dir string) (*parts, error) {
 		return nil, err
 	}
 	if p.tok, err = token.LoadBPE(dir); err != nil {
+		return nil, err
+	}
+	if p.format, err = chat.FormatOf(dir); err != nil {
 		return nil, err
 	}
 	m, err := qwenvl.Load(dir)

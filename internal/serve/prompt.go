@@ -46,7 +46,7 @@ func (s *Server) prompt(ctx context.Context, q *chatRequest) (*prompt, error) {
 	} else if !q.goesOn() && last.Role == chat.Inline {
 		return nil, badRequest("continue_final_message", "contradiction", "the final message ends inside of its turn, and is not to be gone on with")
 	}
-	r, err := chat.Render(s.tok, msgs, q.Tools, q.Begin == nil || *q.Begin)
+	r, err := s.format.Render(s.tok, msgs, q.Tools, q.Begin == nil || *q.Begin)
 	if err != nil {
 		return nil, err
 	}

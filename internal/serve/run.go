@@ -15,6 +15,7 @@ const KeyName = "SERVE_API_KEY"
 // RunOptions are the arguments of Run.
 type RunOptions struct {
 	Policy, Addr string
+	AddrFile     string // where the address is written once it answers; may be ""
 	Server       Options
 }
 
@@ -33,6 +34,9 @@ func Run(ctx context.Context, r *job.Run, o RunOptions) error {
 	r.Log.Info("serving", "url", url, "model", s.Name(), "policy", s.Policy(), "context", s.engine.context, "active", s.opt.MaxActive, "cache_tokens", s.opt.KVTokens)
 	if _, err := fmt.Fprintln(r.Out, url); err != nil {
 		return fail.Wrap(fail.Disk, "print address", "stdout", err)
+	}
+	if err := job.Announce(o.AddrFile, url); err != nil {
+		return err
 	}
 	select {
 	case <-r.Stopping():

@@ -33,6 +33,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"searchloop/internal/chat"
 	"searchloop/internal/fail"
 	"searchloop/internal/picture"
 	"searchloop/internal/secret"
@@ -64,6 +65,7 @@ const (
 type Server struct {
 	opt      Options
 	tok      *token.BPE
+	format   chat.Format
 	engine   *engine
 	pictures *pictures
 	meter    *meter
@@ -93,6 +95,7 @@ func New(dir string, opt Options) (*Server, error) {
 type parts struct {
 	model     Model
 	tok       *token.BPE
+	format    chat.Format
 	processor picture.Processor
 	end       []int32 // end marks
 	policy    string
@@ -123,7 +126,7 @@ func newServer(p *parts, opt Options) (*Server, error) {
 		return nil, fail.New(fail.Usage, "serve", p.name, "a context of %d, but the model's is %d", opt.Context, spec.Context)
 	}
 	opt.KVTokens = max(opt.KVTokens, opt.Context)
-	s := &Server{opt: opt, tok: p.tok, policy: p.policy, meter: new(meter), log: opt.Log, end: map[int32]bool{}, created: time.Now().Unix()}
+	s := &Server{opt: opt, tok: p.tok, format: p.format, policy: p.policy, meter: new(meter), log: opt.Log, end: map[int32]bool{}, created: time.Now().Unix()}
 	for _, id := range p.end {
 		s.end[id] = true
 	}

@@ -2,7 +2,12 @@ package shard
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 	"testing"
+
+	"searchloop/internal/fail"
 )
 
 func TestParse(t *testing.T) {
@@ -91,6 +96,28 @@ func TestRanges(t *testing.T) {
 	for want, in := range map[string][]int{"": nil, "0": {0}, "1,3-7": {1, 3, 4, 5, 6, 7}, "0-1,9": {0, 1, 9}} {
 		if got := Ranges(in); got != want {
 			t.Errorf("%v: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestListsAreReadAsWritten(t *testing.T) {
+	dir := t.TempDir()
+	want := List{0: {0, 1, 2}, 7: {9}, 3: {4, 6, 7}}
+	path := filepath.Join(dir, "list")
+	if err := os.WriteFile(path, want.Text(10), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadList(path, 10)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatal(got, err)
+	}
+	for _, bad := range []string{"", "shards 10\n", "shards 9\n0 1\n", "0 1\n", "shards 10\nx 1\n", "shards 10\n0 10\n", "shards 10\n0 1\n0 2\n",
+		"shards 10\n0 \n", "shards 10\n0 3-1\n", "shards 10\n0 1,1\n", "shards 10\n0 -1\n", "shards 10\n-1 1\n", "shards 10\n0 0-99999999999\n"} {
+		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := ReadList(path, 10); err == nil || fail.KindOf(err) != fail.BadInput {
+			t.Errorf("%q: %v %v", bad, l, err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"io"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress"
 	"github.com/parquet-go/parquet-go/compress/zstd"
 
 	"searchloop/internal/fail"
@@ -37,8 +38,17 @@ type Writer[T any] struct {
 
 // NewWriter begins a file on w. T must be a struct; parquet tags name its columns.
 func NewWriter[T any](w io.Writer) *Writer[T] {
-	options := []parquet.WriterOption{
-		parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}),
+	return newWriter[T](w, &zstd.Codec{Level: zstd.SpeedDefault})
+}
+
+func newWriter[T any](w io.Writer, codec compress.Codec) *Writer[T] {
+	end := &tail{w: w}
+	return &Writer[T]{w: parquet.NewGenericWriter[T](end, options[T](codec)...), tail: end}
+}
+
+func options[T any](codec compress.Codec) []parquet.WriterOption {
+	out := []parquet.WriterOption{
+		parquet.Compression(codec),
 		parquet.CreatedBy("searchloop", "1", ""),
 		parquet.PageBufferSize(256 << 10),
 		// The library would write the least and greatest value of each page four
@@ -49,11 +59,10 @@ func NewWriter[T any](w io.Writer) *Writer[T] {
 	schema := parquet.SchemaOf(new(T))
 	for _, path := range schema.Columns() {
 		if leaf, ok := schema.Lookup(path...); ok && leaf.Node.Type().Kind() == parquet.ByteArray {
-			options = append(options, parquet.SkipPageBounds(path...))
+			out = append(out, parquet.SkipPageBounds(path...))
 		}
 	}
-	end := &tail{w: w}
-	return &Writer[T]{w: parquet.NewGenericWriter[T](end, options...), tail: end}
+	return out
 }
 
 // Write appends rows. It does not keep them. After an error the file is lost.

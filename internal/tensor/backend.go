@@ -6,8 +6,12 @@ package tensor
 //
 // In the comments a matrix [r,c] is row-major with leading dimension c.
 type Backend interface {
-	// Alloc returns n zeros that live until Free.
+	// Working is how weights and activations are stored.
+	Working() Kind
+	// Alloc returns n zeros of the working kind, AllocFull of float32; they live
+	// until Free.
 	Alloc(n int) *Tensor
+	AllocFull(n int) *Tensor
 	Free(t *Tensor)
 	// Upload and Download copy all of src or dst; UploadInts may keep src.
 	Upload(dst *Tensor, src []float32)
@@ -15,8 +19,8 @@ type Backend interface {
 	UploadInts(src []int32) *Ints
 
 	Zero(t *Tensor)
-	Copy(dst, src *Tensor)
-	Add(dst, src *Tensor) // dst += src
+	Copy(dst, src *Tensor) // rounds or widens where the kinds differ
+	Add(dst, src *Tensor)  // dst += src
 
 	// Linear sets y[rows,out] = x[rows,in]·w[out,in]ᵀ (+ bias[out] unless nil),
 	// added to y when acc is set.
@@ -81,6 +85,11 @@ type Backend interface {
 	Mix(y, x *Tensor, taps *Ints, weight *Tensor, rows, dim int)
 	MixBackward(dx, dy *Tensor, taps *Ints, weight *Tensor, rows, dim int)
 
+	// RowDots sets y[i] = Σ_c a[i,c]·b[rows[i],c], in float32.
+	RowDots(y, a, b *Tensor, rows *Ints, dim int)
+
+	// HeadValues is the number of logits worth holding at once.
+	HeadValues() int
 	// HeadChunk scores targets against the softmax of z = x[rows,dim]·w[vocab,dim]ᵀ·scale:
 	// logp[i] of targets[i], the entropy and ln Σ e^z. scratch holds rows*vocab.
 	HeadChunk(logp, entropy, lse, x, w *Tensor, targets *Ints, scale float32, scratch *Tensor, rows, dim, vocab int)

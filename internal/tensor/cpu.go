@@ -11,7 +11,7 @@ import (
 // CPU is the reference back end: float32 in the process's memory, on all cores.
 // It is stateless apart from scratch and safe for concurrent use as long as the
 // tensors are not shared.
-var CPU Backend = &cpu{}
+var CPU Trainer = &cpu{}
 
 type cpu struct{ scratch sync.Pool }
 
@@ -44,7 +44,9 @@ func piece(dim int) int { return max(1, 16384/max(dim, 1)) }
 // the number of workers.
 const sumChunk = 256
 
+func (b *cpu) Working() Kind                       { return Float32 }
 func (b *cpu) Alloc(n int) *Tensor                 { return FromHost(make([]float32, n)) }
+func (b *cpu) AllocFull(n int) *Tensor             { return b.Alloc(n) }
 func (b *cpu) Free(t *Tensor)                      { *t = Tensor{} }
 func (b *cpu) Upload(dst *Tensor, src []float32)   { mustLen(dst, len(src)); copy(dst.host, src) }
 func (b *cpu) Download(dst []float32, src *Tensor) { mustLen(src, len(dst)); copy(dst, src.host) }

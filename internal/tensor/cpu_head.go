@@ -8,6 +8,9 @@ import (
 	"searchloop/internal/vec"
 )
 
+// HeadValues fit a core's cache.
+func (b *cpu) HeadValues() int { return 1 << 18 }
+
 func (b *cpu) HeadChunk(logp, entropy, lse, x, w *Tensor, targets *Ints, scale float32, scratch *Tensor, rows, dim, vocab int) {
 	z := scratch.host[:rows*vocab]
 	gemm.NT(z, x.host, w.host, rows, vocab, dim, false)

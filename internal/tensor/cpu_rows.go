@@ -33,6 +33,15 @@ func (b *cpu) ScatterAdd(y, x *Tensor, rows *Ints, dim int) {
 	}
 }
 
+func (b *cpu) RowDots(y, x, z *Tensor, rows *Ints, dim int) {
+	par.For(len(rows.host), piece(2*dim), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			r := int(rows.host[i])
+			y.host[i] = vec.Dot(x.host[i*dim:(i+1)*dim], z.host[r*dim:(r+1)*dim])
+		}
+	})
+}
+
 func (b *cpu) Mix(y, x *Tensor, taps *Ints, weight *Tensor, rows, dim int) {
 	par.For(rows, piece(4*dim), func(lo, hi int) {
 		for i := 4 * lo; i < 4*hi; i++ {

@@ -20,12 +20,32 @@
 // through the pages of a Cache.
 package tensor
 
-// Tensor is a run of float32 values in the memory of one back end. Views share
-// the memory. It is a handle: copying it copies no values.
+// Kind is how a back end stores values.
+type Kind uint8
+
+const (
+	Float32 Kind = iota
+	BFloat16
+)
+
+// Bytes of one value.
+func (k Kind) Bytes() int {
+	if k == BFloat16 {
+		return 2
+	}
+	return 4
+}
+
+// Tensor is a run of values in the memory of one back end. Weights and
+// activations are of the back end's working kind (float32 on the CPU, bfloat16
+// on a GPU); gradients of weights, statistics, tables of angles, log-probs and
+// logits are float32 everywhere. Views share the memory. It is a handle: copying
+// it copies no values.
 type Tensor struct {
 	host []float32
 	dev  uintptr
 	n    int
+	kind Kind
 }
 
 // FromHost wraps x without a copy; it is how a back end whose memory is the
@@ -33,10 +53,13 @@ type Tensor struct {
 func FromHost(x []float32) *Tensor { return &Tensor{host: x, n: len(x)} }
 
 // FromDevice wraps n values at a device address.
-func FromDevice(addr uintptr, n int) *Tensor { return &Tensor{dev: addr, n: n} }
+func FromDevice(addr uintptr, n int, kind Kind) *Tensor { return &Tensor{dev: addr, n: n, kind: kind} }
 
 // Len is the number of values.
 func (t *Tensor) Len() int { return t.n }
+
+// Kind is how the values are stored.
+func (t *Tensor) Kind() Kind { return t.kind }
 
 // Host is the memory itself when it is the process's own, nil for a device.
 // Writing to it writes the tensor.
@@ -58,7 +81,7 @@ func (t *Tensor) view(off, n int) Tensor {
 	if t.host != nil {
 		return Tensor{host: t.host[off : off+n : off+n], n: n}
 	}
-	return Tensor{dev: t.dev + uintptr(4*off), n: n}
+	return Tensor{dev: t.dev + uintptr(off*t.kind.Bytes()), n: n, kind: t.kind}
 }
 
 // Ints is a run of int32 values (token ids, row numbers, cumulative lengths) in

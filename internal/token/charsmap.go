@@ -73,7 +73,7 @@ func (c *charsmap) find(s string) (string, bool) {
 			for to < len(c.texts) && c.texts[to] != 0 {
 				to++
 			}
-			if from > to || !utf8.Valid(c.texts[from:to]) {
+			if from > len(c.texts) || !utf8.Valid(c.texts[from:to]) {
 				break
 			}
 			return string(c.texts[from:to]), true

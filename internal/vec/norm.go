@@ -2,6 +2,12 @@ package vec
 
 import "math"
 
+// Unit brings v to length 1, as torch.nn.functional.normalize does: a zero vector
+// stays zero.
+func Unit(v []float32) {
+	Scale(v, v, float32(1/max(math.Sqrt(float64(SumSq(v))), 1e-12)))
+}
+
 // RMSNorm sets dst[i] = x[i]·inv·w[i] with inv = 1/√(mean of x² + eps), which it
 // returns for the way back. dst may be x.
 func RMSNorm(dst, x, w []float32, eps float32) (inv float32) {

@@ -16,11 +16,15 @@ type command struct {
 	Judged    string   `required:"" placeholder:"DIR" help:"Judged dataset of the rollouts."`
 	Images    []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)."`
 	Out       string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint."`
+
+	TensorBoard string `name:"tensorboard" placeholder:"DIR" help:"Also write the metrics to event files in this folder."`
+	Device      string `default:"cpu" placeholder:"DEVICE" help:"Where it is computed: cpu, cuda, cuda:N, or auto (a GPU if there is one)."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	return train.GRPO(ctx, r, train.GRPOOptions{
 		Policy: c.Policy, Reference: c.Reference, Rollouts: c.Rollouts, Judged: c.Judged, Images: c.Images, Out: c.Out,
+		TensorBoard: c.TensorBoard, Device: c.Device,
 	})
 }
 

@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"runtime/debug"
 
 	"searchloop/corpus"
 	"searchloop/corpus/stats"
@@ -13,7 +15,7 @@ type command struct {
 	job.Flags
 	List         bool     `help:"List the formats and exit."`
 	Stats        bool     `help:"Describe the datasets of --in (questions, passages) on a page --out FILE.html; compare training and test questions."`
-	Format       string   `placeholder:"NAME" help:"Format of the input; see --list."`
+	Format       string   `placeholder:"NAME" help:"Format of the input: one that --list shows, or a mapping of the recipe."`
 	What         string   `placeholder:"KIND" help:"questions or passages, where a format gives both."`
 	In           []string `sep:"none" placeholder:"FILE" help:"Input file (repeatable, order matters)."`
 	Out          string   `placeholder:"DIR" help:"Folder of the dataset."`
@@ -29,7 +31,7 @@ type command struct {
 	Prefix       string   `placeholder:"TEXT" help:"Text before the question in the prompt column (default: the recipe's)."`
 	As           string   `placeholder:"SYSTEM" help:"Write the exact verl rows of mm-deepresearch, mmsearch-r1 or search-r1 instead of ours."`
 	ImageCells   string   `enum:"relative,absolute,bytes" default:"relative" help:"Form of the images column: relative or absolute paths, or bytes."`
-	RequireImage bool     `help:"Reject questions without an image."`
+	RequireImage bool     `help:"Leave out questions without an image."`
 	Unique       bool     `help:"Reject passages whose contents an earlier one has."`
 	ChunkTokens  int      `placeholder:"N" help:"Cut passages into pieces of at most N tokens."`
 	ChunkOverlap int      `placeholder:"M" help:"Tokens with which a piece repeats the end of the one before."`
@@ -56,5 +58,10 @@ func (c *command) images() []string {
 }
 
 func main() {
+	// Rows are let go as they are written. With less garbage waiting, the peak of
+	// memory depends less on how long the job runs.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(60)
+	}
 	job.Main("prep", "Bring questions, passages and images of other systems into one form.", &command{})
 }

@@ -11,7 +11,7 @@ import (
 
 type command struct {
 	job.Flags
-	Folder  string   `name:"run" required:"" help:"Folder of the run."`
+	Folders []string `name:"run" required:"" help:"Folder of the run; further ones are shown beside it (repeatable)."`
 	Bench   string   `default:"demo" help:"Benchmark whose evaluations are shown."`
 	Out     string   `help:"The page (default RUN/report.html)."`
 	Images  []string `help:"Further image stores."`
@@ -21,9 +21,9 @@ type command struct {
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	if c.Out == "" {
-		c.Out = filepath.Join(c.Folder, "report.html")
+		c.Out = filepath.Join(c.Folders[0], "report.html")
 	}
-	return report.Write(ctx, r, report.Options{Run: c.Folder, Bench: c.Bench, Out: c.Out, Images: c.Images, Summary: c.Summary, Seconds: c.Seconds})
+	return report.Write(ctx, r, report.Options{Run: c.Folders[0], Also: c.Folders[1:], Bench: c.Bench, Out: c.Out, Images: c.Images, Summary: c.Summary, Seconds: c.Seconds})
 }
 
 func main() { job.Main("report", "Make one HTML page of a run.", new(command)) }

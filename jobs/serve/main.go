@@ -12,6 +12,7 @@ type command struct {
 	job.Serving
 	Policy    string `required:"" placeholder:"DIR" help:"Folder of the model, in the Hugging Face layout."`
 	Addr      string `default:"127.0.0.1:8000" help:"Address to listen on; port 0 takes a free one. The key in SERVE_API_KEY, if set, is asked of every request."`
+	AddrFile  string `placeholder:"FILE" help:"Write the server's address here once it answers."`
 	Name      string `help:"Name of the model; by default the folder's."`
 	MaxActive int    `default:"64" help:"Turns answered at once."`
 	MaxQueue  int    `default:"1024" help:"Turns that may wait; more are refused with 429."`
@@ -20,7 +21,7 @@ type command struct {
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
-	return serve.Run(ctx, r, serve.RunOptions{Policy: c.Policy, Addr: c.Addr,
+	return serve.Run(ctx, r, serve.RunOptions{Policy: c.Policy, Addr: c.Addr, AddrFile: c.AddrFile,
 		Server: serve.Options{Name: c.Name, MaxActive: c.MaxActive, MaxQueue: c.MaxQueue, Context: c.Context, KVTokens: c.KVTokens}})
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"searchloop/internal/job"
+	"searchloop/rollout/tool"
 	"searchloop/train"
 )
 
@@ -17,6 +18,9 @@ type command struct {
 	Judged   string   `placeholder:"DIR" help:"Judgements of them; needed by sft.only_correct."`
 	Images   []string `placeholder:"DIR" sep:"none" help:"Image store (repeatable)."`
 	Out      string   `required:"" placeholder:"DIR" help:"Folder of the new checkpoint."`
+
+	TensorBoard string `name:"tensorboard" placeholder:"DIR" help:"Also write the metrics to event files in this folder."`
+	Device      string `default:"cpu" placeholder:"DEVICE" help:"Where it is computed: cpu, cuda, cuda:N, or auto (a GPU if there is one)."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
@@ -24,11 +28,14 @@ func (c *command) Run(ctx context.Context, r *job.Run) error {
 	if err != nil {
 		return err
 	}
-	tools, err := schemas(rec)
+	tools, err := tool.Functions(rec)
 	if err != nil {
 		return err
 	}
-	return train.SFT(ctx, r, train.SFTOptions{Policy: c.Policy, Rollouts: c.Rollouts, Examples: c.Examples, Judged: c.Judged, Images: c.Images, Out: c.Out, Tools: tools})
+	return train.SFT(ctx, r, train.SFTOptions{
+		Policy: c.Policy, Rollouts: c.Rollouts, Examples: c.Examples, Judged: c.Judged, Images: c.Images, Out: c.Out, Tools: tools,
+		TensorBoard: c.TensorBoard, Device: c.Device,
+	})
 }
 
 func main() { job.Main("sft", "Teach a policy to play as trajectories play.", new(command)) }

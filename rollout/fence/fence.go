@@ -28,24 +28,44 @@ func Within(name, text string, maxRunes int) string {
 }
 
 func clean(text string, maxRunes int) string {
-	text = strings.ReplaceAll(text, "\r\n", "\n")
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029':
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, "�"))
+	text = Visible(text)
 	if r := []rune(text); len(r) > maxRunes {
 		text = string(r[:maxRunes/2]) + " […] " + string(r[len(r)-maxRunes/2:])
 	}
-	for _, mark := range []string{"<<", ">>", "<<", ">>"} {
-		// Pairs, and twice, so that no run of any length is left.
-		text = strings.ReplaceAll(text, mark, mark[:1]+" "+mark[1:])
+	return strings.TrimSpace(apart(text))
+}
+
+// Characters that look like the brackets of a mark, and two that look like all three.
+const (
+	opening = "<＜﹤‹«〈〈⟨❮❬˂ᐸ≪《⟪"
+	closing = ">＞﹥›»〉〉⟩❯❭˃ᐳ≫》⟫"
+	triple  = "⋘⋙"
+)
+
+// apart puts a space between brackets that follow each other, whatever they are
+// written with and whatever marks stand on them, so that no run of them is left.
+func apart(text string) string {
+	var b strings.Builder
+	last := 0 // 1: an opening bracket was the last character, 2: a closing one
+	for _, r := range text {
+		kind := 0
+		switch {
+		case strings.ContainsRune(triple, r):
+			r = '\uFFFD'
+		case strings.ContainsRune(opening, r):
+			kind = 1
+		case strings.ContainsRune(closing, r):
+			kind = 2
+		case unicode.Is(unicode.M, r):
+			kind = last
+		}
+		if kind != 0 && kind == last && !unicode.Is(unicode.M, r) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(r)
+		last = kind
 	}
-	return strings.TrimSpace(text)
+	return b.String()
 }
 
 // Find gives the last text quoted under name, with its marks still broken up.

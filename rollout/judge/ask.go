@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"text/template"
 
+	"searchloop/corpus"
 	"searchloop/internal/fail"
 	"searchloop/internal/llm"
+	"searchloop/internal/lot"
 	"searchloop/internal/recipe"
 	"searchloop/internal/retry"
 	"searchloop/rollout/fence"
@@ -25,13 +26,15 @@ const (
 	again         = "Your reply is not a verdict. Reply with one word: Yes or No."
 )
 
-// asker asks an LLM judge for verdicts. Safe for concurrent use.
+// asker asks one LLM judge for verdicts. Safe for concurrent use.
 type asker struct {
-	recipe recipe.Judge
+	recipe recipe.Judge // Model is the judge's
 	seed   uint64
 	client *llm.Client
 	tmpl   *template.Template
-	hash   string
+	hash   string // of the prompts
+	kept   *kept
+	images *corpus.ImageStore // nil: images are not shown
 }
 
 func newAsker(r recipe.Judge, seed uint64, client *llm.Client) (*asker, error) {
@@ -69,6 +72,37 @@ func (a *asker) prompt(row *trajectory.Row) (string, error) {
 	return b.String(), err
 }
 
+// message is the prompt with the question's images, if they are shown. ok is false
+// when one of them cannot be read.
+func (a *asker) message(row *trajectory.Row) (m llm.Message, ok bool, err error) {
+	text, err := a.prompt(row)
+	if err != nil {
+		return m, false, fail.Wrap(fail.Bug, "write the judge's prompt", "", err)
+	}
+	m = llm.Message{Role: "user", Text: text}
+	if a.images == nil {
+		return m, true, nil
+	}
+	for _, id := range questionImages(row) {
+		data, err := a.images.Get(id)
+		if err != nil {
+			return m, false, nil
+		}
+		m.Images = append(m.Images, data)
+	}
+	return m, true, nil
+}
+
+// questionImages are the images that the policy was shown with the question.
+func questionImages(row *trajectory.Row) []string {
+	for _, t := range row.Turns {
+		if t.Role == "user" {
+			return t.Images
+		}
+	}
+	return nil
+}
+
 // verdictSchema is what a structured judge replies.
 var verdictSchema = json.RawMessage(`{"type":"object","properties":{"verdict":{"type":"string","enum":["yes","no"]}},"required":["verdict"],"additionalProperties":false}`)
 
@@ -77,72 +111,91 @@ var verdictSchema = json.RawMessage(`{"type":"object","properties":{"verdict":{"
 // verdict is that of more than half of them, unparsable when there is none; votes
 // end as soon as it is known. reply holds what was said, one vote a line of dashes
 // apart. The error is about the judge as a whole, or is ctx's.
-func (a *asker) ask(ctx context.Context, row *trajectory.Row) (verdict, reply string, err error) {
-	text, err := a.prompt(row)
-	if err != nil {
-		return "", "", fail.Wrap(fail.Bug, "write the judge's prompt", "", err)
+func (a *asker) ask(ctx context.Context, row *trajectory.Row) (ruling, error) {
+	prompt, ok, err := a.message(row)
+	if err != nil || !ok {
+		return ruling{Verdict: trajectory.JudgeError}, err
 	}
+	key := a.key(row, prompt.Text)
+	return a.kept.once(ctx, key, func() (ruling, error) { return a.poll(ctx, key, prompt) })
+}
+
+// poll asks for as many votes as it takes.
+func (a *asker) poll(ctx context.Context, key string, prompt llm.Message) (ruling, error) {
 	votes := max(a.recipe.Votes, 1)
 	count := map[string]int{}
 	var replies []string
 	for vote := range votes {
-		v, said, err := a.vote(ctx, row.ID, text, vote)
-		if err != nil {
-			return "", "", err
+		r, err := a.vote(ctx, key, prompt, vote)
+		if err != nil || votes == 1 {
+			return r, err
 		}
-		replies = append(replies, said)
-		if count[v]++; votes == 1 {
-			return v, said, nil
+		replies = append(replies, r.Reply)
+		r.Reply = strings.Join(replies, votesApart)
+		if count[r.Verdict]++; decided(r.Verdict) && 2*count[r.Verdict] > votes {
+			return r, nil
 		}
 		left := votes - vote - 1
-		for _, v := range []string{trajectory.Correct, trajectory.Incorrect} {
-			if 2*count[v] > votes {
-				return v, strings.Join(replies, votesApart), nil
-			}
-		}
 		if 2*(count[trajectory.Correct]+left) <= votes && 2*(count[trajectory.Incorrect]+left) <= votes {
 			break
 		}
 	}
+	r := ruling{Verdict: trajectory.Unparsable, Reply: strings.Join(replies, votesApart)}
 	if count[trajectory.JudgeError] > 0 {
-		return trajectory.JudgeError, strings.Join(replies, votesApart), nil
+		r.Verdict = trajectory.JudgeError
 	}
-	return trajectory.Unparsable, strings.Join(replies, votesApart), nil
+	return r, nil
 }
 
 const votesApart = "\n---\n"
 
 // vote asks once, and once more when the reply is no verdict.
-func (a *asker) vote(ctx context.Context, id, text string, vote int) (verdict, reply string, err error) {
-	messages := []llm.Message{{Role: "system", Text: a.recipe.System}, {Role: "user", Text: text}}
+func (a *asker) vote(ctx context.Context, key string, prompt llm.Message, vote int) (r ruling, err error) {
+	messages := []llm.Message{{Role: "system", Text: a.recipe.System}, prompt}
 	for try := range 2 {
-		req := llm.Request{Messages: messages, MaxTokens: a.recipe.MaxTokens, Temperature: a.recipe.Temperature, Seed: a.turnSeed(id, 2*vote+try)}
+		req := llm.Request{Messages: messages, MaxTokens: a.recipe.MaxTokens, Temperature: a.recipe.Temperature, Seed: a.turnSeed(key, 2*vote+try)}
 		if a.recipe.Structured {
 			req.Schema = verdictSchema
 		}
-		r, err := a.client.Chat(ctx, req)
+		said, err := a.client.Chat(ctx, req)
 		if f := llm.FaultOf(err); f != nil && (f.Verdict == retry.Again || f.Verdict == retry.Never) {
-			return trajectory.JudgeError, reply, nil
+			r.Verdict = trajectory.JudgeError
+			return r, nil
 		}
 		if err != nil {
-			return "", "", err
+			return ruling{}, err
 		}
-		reply = r.Text
-		if correct, ok := ParseVerdict(reply); ok {
-			if correct {
-				return trajectory.Correct, reply, nil
+		r.Reply = said.Text
+		if correct, ok := ParseVerdict(r.Reply); ok {
+			if r.Verdict = trajectory.Incorrect; correct {
+				r.Verdict = trajectory.Correct
 			}
-			return trajectory.Incorrect, reply, nil
+			return r, nil
 		}
-		messages = append(messages, llm.Message{Role: "assistant", Text: reply}, llm.Message{Role: "user", Text: again})
+		messages = append(messages, llm.Message{Role: "assistant", Text: r.Reply}, llm.Message{Role: "user", Text: again})
 	}
-	return trajectory.Unparsable, reply, nil
+	r.Verdict = trajectory.Unparsable
+	return r, nil
 }
 
-// turnSeed is the sampling seed of a judge's turn.
-func (a *asker) turnSeed(id string, try int) int64 {
-	b := binary.LittleEndian.AppendUint64([]byte("judge\x00"), a.seed)
-	b = binary.LittleEndian.AppendUint64(b, uint64(try))
-	sum := sha256.Sum256(append(b, id...))
-	return int64(binary.BigEndian.Uint64(sum[:8]) >> 33)
+// key names what is judged and by whom: rows that agree in it get one verdict.
+func (a *asker) key(row *trajectory.Row, prompt string) string {
+	text, _ := json.Marshal([]any{a.client.Model(), a.recipe.System, prompt, a.recipe.Temperature, a.recipe.MaxTokens, a.recipe.Votes, a.recipe.Structured, a.seed,
+		row.Text, list(row.Answers), row.Answer, a.images != nil, list(questionImages(row))})
+	sum := sha256.Sum256(text)
+	return "verdict/" + hex.EncodeToString(sum[:])
+}
+
+// list is a list as a part has it: an empty one is not null, wherever the row is from.
+func list(l []string) []string {
+	if l == nil {
+		return []string{}
+	}
+	return l
+}
+
+// turnSeed is the sampling seed of a judge's turn: by what is judged, so that a
+// verdict is the same whichever row asks for it first.
+func (a *asker) turnSeed(key string, try int) int64 {
+	return int64(lot.Draw("judge", key, uint64(try)) >> 33)
 }

@@ -9,10 +9,13 @@ import (
 )
 
 // estimate prints for a dry run what judging can cost at most: two requests a
-// row, since a reply that is no verdict is asked for once more.
+// verdict, since a reply that is no verdict is asked for once more.
 func estimate(r *job.Run, o Options, j recipe.Judge) error {
-	if o.URL == "" {
-		fmt.Fprintln(r.Out, "  no requests: exact match alone")
+	judges := max(1, len(j.Panel))
+	if o.URL == "" && len(j.Panel) == 0 {
+		if !r.JSON {
+			fmt.Fprintln(r.Out, "  no requests: exact match alone")
+		}
 		return nil
 	}
 	m, err := manifest.Open(o.Rollouts)
@@ -20,7 +23,11 @@ func estimate(r *job.Run, o Options, j recipe.Judge) error {
 		return err
 	}
 	rows := int(m.Rows())
+	requests := 2 * rows * judges * max(1, j.Votes)
+	if r.JSON { // then nothing but the plan is printed
+		return nil
+	}
 	fmt.Fprintf(r.Out, "  at most %d rows, %d requests, %d sampled tokens%s; rows that match exactly need none\n",
-		rows, 2*rows, 2*rows*j.MaxTokens, recipe.Dollars(2*rows*j.MaxTokens, j.Price))
+		rows, requests, requests*j.MaxTokens, recipe.Dollars(requests*j.MaxTokens, j.Price))
 	return nil
 }

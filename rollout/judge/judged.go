@@ -18,7 +18,7 @@ func (w *work) exact(t *trajectory.Row) (verdict, by string) {
 		return trajectory.JudgeError, "" // there is no truth to compare with
 	case reward.MatchBy(w.rec.Reward, t.Answer, t.Answers):
 		return trajectory.Correct, "exact_match"
-	case t.Answer == "" || w.ask == nil:
+	case t.Answer == "" || w.panel == nil:
 		return trajectory.Incorrect, "exact_match"
 	}
 	return "", ""
@@ -32,7 +32,7 @@ func (w *work) judged(t *trajectory.Row, verdict, by, reply string) (trajectory.
 
 		Correct: verdict == trajectory.Correct}
 	if by == "judge" {
-		j.JudgeModel, j.PromptHash = w.ask.client.Model(), w.ask.hash
+		j.JudgeModel, j.PromptHash = w.panel.names(), w.panel.judges[0].hash
 	}
 	if t.Status == trajectory.Failed || verdict == trajectory.Unparsable || verdict == trajectory.JudgeError {
 		return j, nil
@@ -60,8 +60,11 @@ type Summary struct {
 	FailedRows int     `json:"failed_rows"` // failed trajectories
 	Masked     int     `json:"masked"`      // have a verdict or no answer, and no reward by the rule
 	ByJudge    int     `json:"by_judge"`
+	FromCache  int     `json:"from_cache"`  // verdicts that no judge was asked for, since they were known
 	Accuracy   float64 `json:"accuracy"`    // correct of the scored and the masked
 	MeanReward float64 `json:"mean_reward"` // of the scored
+
+	Agreement []Agreement `json:"agreement,omitempty"` // over the whole dataset
 
 	reward float64
 }

@@ -1,28 +1,93 @@
 package judge
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"searchloop/corpus/record"
 	"searchloop/internal/fail"
 	"searchloop/rollout/trajectory"
 )
 
-// Agreement is how a judged dataset agrees with labels given by people.
+// Agreement is how far two of those who judge agree: a judge's model, exact_match,
+// verdict (what the dataset says in the end) and labels (people).
 type Agreement struct {
-	Labels  int     `json:"labels"`  // in the file
-	Counted int     `json:"counted"` // of rows with a verdict
-	Table   Table   `json:"table"`   // [label][verdict], 1 is correct
+	A       string  `json:"a"`
+	B       string  `json:"b"`
+	Counted int     `json:"counted"` // rows of which both said yes or no
+	Table   Table   `json:"table"`   // [A][B], 1 is correct
 	Agree   float64 `json:"agree"`   // share of the counted
 	Kappa   float64 `json:"kappa"`   // 0 when there is none
 }
 
-// Agree holds the judged dataset in dir against a file of JSON lines
-// {"id": row, "correct": true or false}. A row labelled twice or not in the dataset
-// is bad input: the file belongs to other rollouts.
-func Agree(dir, labels string) (*Agreement, error) {
+// Agree compares all who judged the dataset in dir with each other: every judge of
+// which opinions are kept, with the others and with exact match, and all of them
+// with a file of JSON lines {"id": row, "correct": true or false}, if labels names
+// one. A row labelled twice or not in the dataset is bad input: the file belongs to
+// other rollouts.
+func Agree(dir, labels string) ([]Agreement, error) {
+	want, err := readLabels(labels)
+	if err != nil {
+		return nil, err
+	}
+	tables := map[[2]string]*Table{}
+	count := func(a, b string, x, y bool) {
+		t := tables[[2]string{a, b}]
+		if t == nil {
+			t = new(Table)
+			tables[[2]string{a, b}] = t
+		}
+		t.Add(x, y)
+	}
+	for j, err := range trajectory.Judgements(dir) {
+		if err != nil {
+			return nil, err
+		}
+		label, labelled := want[j.ID]
+		delete(want, j.ID)
+		if labelled && (j.Verdict == trajectory.Correct || j.Verdict == trajectory.Incorrect || j.Verdict == trajectory.NoAnswer && j.Status != trajectory.Failed) {
+			count("labels", "verdict", label, j.Correct)
+		}
+		for i, o := range j.Opinions {
+			if !decided(o.Verdict) {
+				continue
+			}
+			said := o.Verdict == trajectory.Correct
+			count("exact_match", o.Judge, j.By == "exact_match" && j.Correct, said)
+			if labelled {
+				count("labels", o.Judge, label, said)
+			}
+			for _, other := range j.Opinions[i+1:] {
+				if decided(other.Verdict) {
+					count(o.Judge, other.Judge, said, other.Verdict == trajectory.Correct)
+				}
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(want)) {
+		return nil, &fail.Error{Kind: fail.BadInput, Op: "read labels", Path: labels, Sample: id, Err: fmt.Errorf("%d labels are of rows that are not in %s", len(want), dir)}
+	}
+	var out []Agreement
+	for pair, t := range tables {
+		a := Agreement{A: pair[0], B: pair[1], Table: *t, Counted: t[0][0] + t[0][1] + t[1][0] + t[1][1]}
+		a.Agree = float64(t[0][0]+t[1][1]) / float64(a.Counted)
+		if k := t.Kappa(); k == k {
+			a.Kappa = k
+		}
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(x, y Agreement) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
+	return out, nil
+}
+
+func readLabels(labels string) (map[string]bool, error) {
 	want := map[string]bool{}
+	if labels == "" {
+		return want, nil
+	}
 	for line, err := range record.Lines(labels) {
 		if err != nil {
 			return nil, err
@@ -43,26 +108,5 @@ func Agree(dir, labels string) (*Agreement, error) {
 		}
 		want[l.ID] = *l.Correct
 	}
-	a := &Agreement{Labels: len(want)}
-	for j, err := range trajectory.Judgements(dir) {
-		if err != nil {
-			return nil, err
-		}
-		label, ok := want[j.ID]
-		delete(want, j.ID)
-		if ok && (j.Verdict == trajectory.Correct || j.Verdict == trajectory.Incorrect || j.Verdict == trajectory.NoAnswer && j.Status != trajectory.Failed) {
-			a.Table.Add(label, j.Correct)
-			a.Counted++
-		}
-	}
-	for id := range want {
-		return nil, &fail.Error{Kind: fail.BadInput, Op: "read labels", Path: labels, Sample: id, Err: fmt.Errorf("%d labels are of rows that are not in %s", len(want), dir)}
-	}
-	if a.Counted > 0 {
-		a.Agree = float64(a.Table[0][0]+a.Table[1][1]) / float64(a.Counted)
-	}
-	if k := a.Table.Kappa(); k == k {
-		a.Kappa = k
-	}
-	return a, nil
+	return want, nil
 }

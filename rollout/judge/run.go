@@ -10,17 +10,18 @@
 package judge
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"os"
 	"strings"
 	"time"
 
+	"searchloop/internal/board"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
-	"searchloop/internal/llm"
 	"searchloop/internal/manifest"
 	"searchloop/internal/recipe"
-	"searchloop/internal/retry"
-	"searchloop/internal/secret"
 	"searchloop/rollout/trajectory"
 )
 
@@ -31,8 +32,18 @@ const KeyName = "JUDGE_API_KEY"
 type Options struct {
 	Rollouts string // rollouts dataset
 	Out      string
-	URL      string // OpenAI-compatible server of the judge; "" = exact match only
-	Model    string // its model; "" = by recipe
+	URL      string   // OpenAI-compatible server of the judge, or @FILE with its address; "" = the recipe's panel, or exact match only
+	Model    string   // its model; "" = by recipe
+	Images   []string // image stores of the questions, when judges are shown images
+	Cache    string   // store of verdicts given before (package kv); "" = none
+	Record   string   // folder that takes what the judges say, or:
+	Replay   string   // folder that answers in their place
+	Labels   string   // verdicts by people, to say how far they agree; may be ""
+
+	TensorBoard string // folder for event files; empty: none are written
+
+	Follow   bool          // the rollout may still run: its rows are judged as they end
+	Patience time.Duration // how long a followed rollout may show no new row; 0: an hour
 }
 
 // params are what the rows depend on beside the rollouts.
@@ -55,9 +66,21 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	if o.Model != "" {
 		rec.Judge.Model = o.Model
 	}
+	if o.URL != "" && len(rec.Judge.Panel) > 0 {
+		return fail.WithHint(fail.New(fail.Usage, "judge", "", "a judge is given, and the recipe has a panel"), "leave --judge-url out, or add --set judge.panel=[]")
+	}
+	o.URL = cmp.Or(o.URL, rec.Judge.URL)
 	p := params{Reward: rec.Reward}
-	if o.URL != "" {
+	asked := o.URL != "" || len(rec.Judge.Panel) > 0
+	if asked {
 		p.Judge, p.Seed, p.URL = &rec.Judge, rec.Seed, address(o.URL)
+	}
+	w := &work{r: r, o: o, rec: rec}
+	defer w.close()
+	if o.Follow && !r.DryRunFlag {
+		if err := w.keepUp(ctx, asked); err != nil {
+			return err
+		}
 	}
 	d, err := r.Dataset(job.Spec{Dir: o.Out, Schema: trajectory.JudgedSchema, Version: trajectory.Version, Ext: "parquet",
 		Inputs: map[string]string{"rollouts": o.Rollouts}, Params: p})
@@ -67,54 +90,83 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	case d.DryRun() && !d.Complete():
 		return estimate(r, o, rec.Judge)
 	case d.Complete():
-		return bound(d.Manifest(), rec.Judge, o.Out)
+		return w.finish(d.Manifest())
 	}
-	w := &work{r: r, o: o, rec: rec}
-	if o.URL != "" {
-		if w.ask, err = connect(ctx, r, rec, o); err != nil {
+	if asked {
+		if err := w.seat(ctx); err != nil {
 			return err
 		}
 	}
-	for _, s := range d.Todo() {
-		sh, err := d.Begin(s)
-		if err != nil {
-			return err
-		}
-		if sh == nil {
-			continue
-		}
-		if err := w.shard(ctx, sh); err != nil {
-			return err
-		}
+	if err := d.Each(func(sh *job.Shard) error { return w.shard(ctx, sh) }); err != nil {
+		return err
 	}
 	if err := d.Seal(w.meta()); err != nil {
 		return err
 	}
-	r.Result(w.sum)
+	if w.panel != nil {
+		w.sum.FromCache = int(w.panel.kept.reused.Load())
+	}
 	m, err := manifest.Open(o.Out)
 	if err != nil {
-		return nil // other shards are missing: whoever makes the last one looks at the bound
+		r.Result(w.sum)
+		return nil // other shards are missing: whoever makes the last one looks at the whole
 	}
-	return bound(m, rec.Judge, o.Out)
+	if err := w.show(d.Digest(), m); err != nil {
+		return err
+	}
+	return w.finish(m)
 }
 
-// patience is how failures of the judge are waited for; tests shorten it.
-var patience retry.Options
-
-func connect(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options) (*asker, error) {
-	c, err := llm.New(llm.Options{Name: "judge", URL: o.URL, Model: rec.Judge.Model, Key: secret.FromEnv(KeyName), KeyName: KeyName,
-		Timeout: time.Duration(rec.Judge.TimeoutSec) * time.Second, Conns: max(1, rec.Judge.Concurrency), Log: r.Log, Retry: patience})
+// show shows the finished dataset as one step, that of its epoch. Rows that other
+// processes made are read for it.
+func (w *work) show(digest string, m *manifest.Manifest) error {
+	if !board.Wanted(w.o.TensorBoard) {
+		return nil
+	}
+	rollouts, err := manifest.Open(w.o.Rollouts)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := c.Probe(ctx); err != nil {
-		return nil, fail.Wrap(fail.Service, "open judge", "", err)
+	var about struct{ Epoch int64 }
+	_ = json.Unmarshal(rollouts.Meta, &about) // rollouts that say no epoch are of 0
+	all := w.sum
+	if int64(all.Rows) != m.Rows() {
+		all = Summary{FromCache: w.sum.FromCache}
+		for j, err := range trajectory.Judgements(w.o.Out) {
+			if err != nil {
+				return err
+			}
+			all.add(&j)
+		}
 	}
-	return newAsker(rec.Judge, rec.Seed, c)
+	board.Show(board.Options{Job: "judge", Dataset: w.o.Out, ID: digest, Dir: w.o.TensorBoard, Step: about.Epoch, Log: w.r.Log}, all)
+	return nil
 }
 
-// address is a URL without user name and password.
+// finish looks at the whole dataset: how far those who judge agree, and whether too
+// many rows have no verdict.
+func (w *work) finish(m *manifest.Manifest) error {
+	if j := w.rec.Judge; w.o.Labels != "" || len(j.Panel) > 0 || j.CheckExact {
+		var err error
+		if w.sum.Agreement, err = Agree(w.o.Out, w.o.Labels); err != nil {
+			return err
+		}
+	}
+	for _, a := range w.sum.Agreement {
+		w.r.Log.Info("agreement", "of", a.A, "and", a.B, "counted", a.Counted, "agree", a.Agree, "kappa", a.Kappa)
+	}
+	if w.sum.Rows > 0 || len(w.sum.Agreement) > 0 {
+		w.r.Result(w.sum)
+	}
+	return bound(m, w.rec.Judge, w.o.Out)
+}
+
+// address is a URL without user name and password. Servers that are found by a file
+// are here today and there tomorrow: what they say depends on their model alone.
 func address(u string) string {
+	if strings.HasPrefix(u, "@") {
+		return ""
+	}
 	scheme, rest, ok := strings.Cut(u, "://")
 	if i := strings.LastIndex(rest, "@"); ok && i >= 0 {
 		return scheme + "://" + rest[i+1:]
@@ -133,16 +185,41 @@ func bound(m *manifest.Manifest, j recipe.Judge, out string) error {
 }
 
 type work struct {
-	r   *job.Run
-	o   Options
-	rec *recipe.Recipe
-	ask *asker // nil: exact match only
-	sum Summary
+	r     *job.Run
+	o     Options
+	rec   *recipe.Recipe
+	panel *panel // nil: exact match only, or not seated yet
+	sum   Summary
+	leave func() // what the panel opened
+}
+
+// seat connects to the judges, once.
+func (w *work) seat(ctx context.Context) (err error) {
+	if w.panel != nil {
+		return nil
+	}
+	o := w.o
+	if dir := verdicts(o.Out); o.Cache == "" && (o.Follow || exists(dir)) {
+		o.Cache = dir // of this run, or of one that followed and was interrupted
+	}
+	w.panel, w.leave, err = seat(ctx, w.r, w.rec, o)
+	return err
+}
+
+func (w *work) close() {
+	if w.leave != nil {
+		w.leave()
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func (w *work) meta() any {
-	if w.ask == nil {
+	if w.panel == nil {
 		return map[string]any{"by": "exact_match"}
 	}
-	return map[string]any{"by": "judge", "model": w.ask.client.Model(), "prompt": w.ask.hash}
+	return map[string]any{"by": "judge", "model": w.panel.names(), "prompt": w.panel.judges[0].hash}
 }

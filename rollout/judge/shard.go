@@ -32,7 +32,6 @@ type row struct {
 // shard judges the rows whose question it owns. Only what the LLM judge said is
 // journaled: everything else is computed again in no time.
 func (w *work) shard(ctx context.Context, sh *job.Shard) error {
-	defer sh.Discard()
 	j, err := sh.Journal()
 	if err != nil {
 		return err
@@ -49,83 +48,86 @@ func (w *work) shard(ctx context.Context, sh *job.Shard) error {
 	}
 	progress := w.r.Progress("verdicts", m.Rows()/int64(sh.Shard.N))
 	defer progress.Done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	samples, err := sh.Samples(ctx, w.rec.Judge.Concurrency)
+	if err != nil {
+		return err
+	}
 	var mu sync.Mutex
-	var first error
 	var list []trajectory.Judged
 	var reused int64
-	add := func(jr trajectory.Judged, err error) {
+	add := func(jr trajectory.Judged, err error) error {
+		if err != nil {
+			return err
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case err != nil:
-			if first == nil || fail.KindOf(first) == fail.Interrupted {
-				first = err
-			}
-			cancel(err)
-		default:
-			list = append(list, jr)
-			if missing(&jr) {
-				progress.Add(0, 1)
-			} else {
-				progress.Add(1, 0)
-			}
+		list = append(list, jr)
+		if missing(&jr) {
+			progress.Add(0, 1)
+		} else {
+			progress.Add(1, 0)
 		}
+		return nil
 	}
-	slots := make(chan struct{}, max(1, w.rec.Judge.Concurrency))
-	var wg sync.WaitGroup
 	for in, err := range table.ReadDataset[row](w.o.Rollouts) {
 		if err != nil {
-			add(trajectory.Judged{}, err)
+			samples.Fail(err)
 		}
-		if w.r.Stopped() || ctx.Err() != nil {
+		if samples.Over() {
 			break
 		}
 		if !sh.Shard.Owns(in.Question) {
 			continue
 		}
 		if done, ok, err := w.journaled(j, in.ID); ok || err != nil {
-			add(done, err)
+			if err := add(done, err); err != nil {
+				samples.Fail(err)
+			}
 			reused++
 			continue
 		}
 		t := &trajectory.Row{ID: in.ID, Question: in.Question, Group: in.Group, Text: in.Text, Answers: in.Answers, Status: in.Status,
 			Answer: in.Answer, HasAnswer: in.HasAnswer, Turns: in.Turns}
-		if v, by := w.exact(t); v != "" {
-			add(w.judged(t, v, by, ""))
+		v, by := w.exact(t)
+		if v != "" && (v != trajectory.Correct || w.panel == nil || !w.panel.check) {
+			if err := add(w.judged(t, v, by, "")); err != nil {
+				samples.Fail(err)
+			}
 			continue
 		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			add(w.askFor(ctx, j, t))
+		samples.Named(t.ID, func(ctx context.Context, deadly bool) error {
+			if deadly {
+				return add(w.judged(t, trajectory.JudgeError, "judge", "judging this row has killed its process twice"))
+			}
+			return add(w.askFor(ctx, j, t, v))
 		})
 	}
-	wg.Wait()
-	switch {
-	case first != nil:
-		return first
-	case ctx.Err() != nil:
-		return fail.Wrap(fail.Interrupted, "judge", w.o.Out, context.Cause(ctx))
-	case w.r.Stopped():
-		return w.r.Interrupted()
+	if err := samples.Wait("judge"); err != nil {
+		return err
 	}
 	return w.write(sh, list, reused)
 }
 
-// askFor gets the judge's verdict on a row and journals what becomes of it.
-func (w *work) askFor(ctx context.Context, j *journal.Journal, t *trajectory.Row) (trajectory.Judged, error) {
-	v, reply, err := w.ask.ask(ctx, t)
+// askFor gets the judges' verdict on a row and journals what becomes of it. exact
+// is the verdict of a row that matches exactly: it stays, whatever they say.
+func (w *work) askFor(ctx context.Context, j *journal.Journal, t *trajectory.Row, exact string) (trajectory.Judged, error) {
+	r, opinions, err := w.panel.decide(ctx, t)
 	if err != nil {
 		return trajectory.Judged{}, err
 	}
-	jr, err := w.judged(t, v, "judge", reply)
+	by := "judge"
+	if exact != "" {
+		r, by = ruling{Verdict: exact}, "exact_match"
+	}
+	jr, err := w.judged(t, r.Verdict, by, r.Reply)
 	if err != nil {
 		return jr, err
 	}
+	if len(opinions) > 1 || exact != "" || w.panel.check {
+		jr.Opinions = opinions
+	}
 	if missing(&jr) {
-		w.r.Log.Warn("no verdict", "row", t.ID, "why", v)
+		w.r.Log.Warn("no verdict", "row", t.ID, "why", r.Verdict)
 	}
 	return jr, enter(j, jr)
 }
@@ -162,7 +164,7 @@ func (w *work) keep(sh *job.Shard, j *journal.Journal) error {
 		if err != nil {
 			return err
 		}
-		if _, ok := j.Get(jr.ID); ok || jr.By != "judge" || missing(&jr) {
+		if _, ok := j.Get(jr.ID); ok || jr.By != "judge" && len(jr.Opinions) == 0 || missing(&jr) {
 			continue
 		}
 		if err := enter(j, jr); err != nil {

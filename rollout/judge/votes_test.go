@@ -37,7 +37,7 @@ func TestAgree(t *testing.T) {
 	}
 	file := filepath.Join(b.dir, "labels.jsonl")
 	for text, want := range map[string]string{
-		`{"id":"a","correct":true}` + "\n" + `{"id":"b","correct":false}` + "\n" + `{"id":"c","correct":true}` + "\n" + `{"id":"d","correct":true}`: "&{Labels:4 Counted:4 Table:[[1 0] [1 2]] Agree:0.75 Kappa:0.5}",
+		`{"id":"a","correct":true}` + "\n" + `{"id":"b","correct":false}` + "\n" + `{"id":"c","correct":true}` + "\n" + `{"id":"d","correct":true}`: "[{A:labels B:verdict Counted:4 Table:[[1 0] [1 2]] Agree:0.75 Kappa:0.5}]",
 		`{"id":"z","correct":true}`: "not in",
 		`{"id":"a"}`:                "correct",
 		`{"id":"a","correct":true}` + "\n" + `{"id":"a","correct":true}`: "before",
@@ -91,5 +91,20 @@ func TestG31SubstringYes(t *testing.T) {
 		if correct, ok := ParseVerdict(reply); [2]bool{correct, ok} != want {
 			t.Errorf("%q: %v %v", reply, correct, ok)
 		}
+	}
+}
+
+// A judge that fails on a row gives it no reward, is counted, and ends nothing.
+func TestG32JudgeErrorsAreCounted(t *testing.T) {
+	f, err := scripted.ParseFault("400:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, scripted.Options{Faults: []scripted.Fault{f}}, []trajectory.Row{said("a", "Drina", "Lim"), said("b", "Sava", "Lim")})
+	if err := b.run(t, func(r *job.Run, _ *Options) { r.Set = []string{"judge.concurrency=1", "judge.max_failed=1"} }); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.outline(t), "a=failed/judge b=incorrect/judge:0.1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -32,6 +32,9 @@ func TooManyCalls(run int) string {
 
 // UnknownTool is the problem of a call to a tool that does not exist.
 func UnknownTool(name string, tools []string) string {
+	if name == ToolPython {
+		return NoPython
+	}
 	if r := []rune(name); len(r) > 40 {
 		name = string(r[:40]) + "…"
 	}
@@ -47,6 +50,7 @@ type Call struct {
 	Image   int      // number of an image of the question, from 1
 	Boxes   []Box    // parts of that image
 	Goal    string   // what is looked for there
+	Code    string   // program to be run
 	Problem string   // why the call cannot be run, in the words the model is told; "" for a good call
 }
 

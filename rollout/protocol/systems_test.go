@@ -184,8 +184,14 @@ func TestG22PythonIsAName(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got = p.Read("<tool_call>{\"name\": \"PythonInterpreter\", \"arguments\": {}}<code>print('}')</code></tool_call>", Place{})
-	if len(got.Calls) != 1 || got.Calls[0].Problem != NoPython {
+	if len(got.Calls) != 1 || got.Calls[0].Problem != "" || got.Calls[0].Code != "print('}')" {
 		t.Errorf("%+v", got)
+	}
+	for _, empty := range []string{"", "<code> </code>", "print(1)", "<code>print(1)"} {
+		got = p.Read("<tool_call>{\"name\": \"PythonInterpreter\", \"arguments\": {}}"+empty+"</tool_call>", Place{})
+		if len(got.Calls) != 1 || got.Calls[0].Problem == "" {
+			t.Errorf("%q: %+v", empty, got)
+		}
 	}
 }
 

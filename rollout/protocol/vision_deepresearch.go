@@ -38,6 +38,7 @@ const (
 	BadImageID   = `Error: "image_id" must be the number of one of the question's images.`
 	BadBoxes     = `Error: "bbox" must be a list of boxes [x1, y1, x2, y2], each number from 0 to 1000, x1 < x2 and y1 < y2.`
 	NoPython     = "Error: the Python interpreter is not available here."
+	BadCode      = "Error: PythonInterpreter needs its program between <code> and </code>, behind the JSON object and inside the tool call."
 	maxVisitURLs = 5
 	maxBoxes     = 10
 )
@@ -107,8 +108,10 @@ func openCall(text string) bool {
 // may well hold the word python.
 func visionCall(text string) (c Call) {
 	body := strings.TrimSpace(text)
+	code := ""
 	if i := strings.Index(body, "<code>"); i >= 0 && strings.HasSuffix(body, "</code>") {
-		body = body[:i] // PythonInterpreter: the code stands behind the object
+		// PythonInterpreter: the code stands behind the object.
+		body, code = body[:i], strings.TrimSuffix(body[i+len("<code>"):], "</code>")
 	}
 	v, err := parseJSON5(body)
 	object, ok := v.(map[string]any)
@@ -141,7 +144,9 @@ func visionCall(text string) (c Call) {
 	case ToolCrop:
 		c.crop(args)
 	case ToolPython:
-		c.Problem = NoPython
+		if c.Code = strings.Trim(code, "\n"); strings.TrimSpace(c.Code) == "" {
+			c.Problem = BadCode
+		}
 	}
 	return c
 }

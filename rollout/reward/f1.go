@@ -6,8 +6,8 @@ import (
 	"searchloop/rollout/trajectory"
 )
 
-// f1Right is the F1 from which an answer counts as right.
-const f1Right = 0.8
+// F1Right is the F1 from which an answer counts as right.
+const F1Right = 0.8
 
 // F1 is the greatest F1 of the answer's words with those of an accepted answer,
 // both in normal form; a word counts as often as it stands in both (SQuAD's measure).

@@ -19,15 +19,7 @@ func mmSearchR1(in Input) Result {
 			searches++
 		}
 	}
-	acc := bit(in.Correct && in.Row.HasAnswer && in.Row.Answer != "")
-	if searches > 0 {
-		acc *= 1 - in.Rule.Penalty
-	}
-	if in.Rule.PerSearch {
-		for range max(searches-1, 0) {
-			acc *= 1 - in.Rule.Penalty
-		}
-	}
+	acc := bit(in.Correct && in.Row.HasAnswer && in.Row.Answer != "") * searchCost(in.Rule, searches)
 	parts := []trajectory.Component{
 		{Name: FormatPart, Value: bit(mmSearchR1Format(turns)), Weight: in.Rule.Format},
 		{Name: AccuracyPart, Value: acc, Weight: in.Rule.Accuracy},

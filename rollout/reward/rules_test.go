@@ -79,6 +79,34 @@ func TestMMSearchR1(t *testing.T) {
 }
 
 // Text after text is in form, and more than three turns are no panic.
+// The same penalty in the protocol of mm-deepresearch: by the calls that were run.
+func TestMMDeepResearchPenalty(t *testing.T) {
+	row := func(calls int) *trajectory.Row {
+		r := &trajectory.Row{HasAnswer: true, Answer: "a"}
+		for range calls {
+			r.Turns = append(r.Turns, trajectory.Turn{Role: "assistant", Text: "<think>t</think><tool_call>{}</tool_call>", Call: "text_search"},
+				trajectory.Turn{Role: "tool", Call: "text_search"})
+		}
+		r.Turns = append(r.Turns, trajectory.Turn{Role: "assistant", Text: "<think>t</think><answer>a</answer>"})
+		return r
+	}
+	for _, c := range []struct {
+		perSearch, correct bool
+		calls              int
+		want               float64
+	}{{false, true, 0, 1}, {false, true, 1, 0.1 + 0.9*0.8}, {false, true, 3, 0.1 + 0.9*0.8}, {true, true, 2, 0.1 + 0.9*0.64}, {true, false, 2, 0.1}} {
+		rule := recipe.Reward{Name: "mm-deepresearch", Format: 0.1, Accuracy: 0.9, Penalty: 0.2, PerSearch: c.perSearch}
+		got, err := Score(rule, row(c.calls), c.correct)
+		if err != nil || math.Abs(got.Reward-c.want) > 1e-12 || got.Parts[2].Value != float64(c.calls) {
+			t.Errorf("%+v: %+v %v", c, got, err)
+		}
+		rule.Penalty = 0
+		if got, _ := Score(rule, row(c.calls), c.correct); len(got.Parts) != 2 {
+			t.Errorf("without a penalty: %+v", got)
+		}
+	}
+}
+
 func TestG36TwoTextSearches(t *testing.T) {
 	const text, end = "<reason>r</reason><text_search>q</text_search>", "<reason>r</reason><answer>a</answer>"
 	for n, want := range map[int]bool{1: true, 2: true, 3: false, 4: false} {

@@ -88,7 +88,7 @@ func MatchBy(r recipe.Reward, answer string, accepted []string) bool {
 	case "sub_exact":
 		return SubMatch(answer, accepted)
 	case "f1":
-		return F1(answer, accepted) >= f1Right
+		return F1(answer, accepted) >= F1Right
 	case "numeric":
 		if _, _, ok := oneNumber(answer); ok { // 42 and 42 % have one normal form, and are not the same
 			return SameNumber(answer, accepted, tolerance)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"searchloop/corpus"
-	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/manifest"
@@ -50,10 +49,8 @@ func Serve(ctx context.Context, r *job.Run, o ServeOptions) error {
 		return err
 	}
 	r.Log.Info("serving", "script", o.Script, "questions", len(opt.Questions), "at", url, "model", s.opt.Model)
-	if o.AddrFile != "" {
-		if err := atomicfile.WriteFile(o.AddrFile, []byte(url+"\n")); err != nil {
-			return err
-		}
+	if err := job.Announce(o.AddrFile, url); err != nil {
+		return err
 	}
 	select {
 	case <-r.Stopping():

@@ -18,7 +18,9 @@ import (
 	"searchloop/internal/fail"
 	"searchloop/internal/llm"
 	"searchloop/internal/recipe"
+	"searchloop/internal/sandbox"
 	"searchloop/rollout/protocol"
+	"searchloop/rollout/trajectory"
 )
 
 // Names of the tools.
@@ -30,6 +32,7 @@ const (
 	CropAndSearch = "crop_and_search"
 	Visit         = "visit"
 	ModelSearch   = "model_search"
+	Python        = "python"
 )
 
 // KindOf is what a tool does: its kind, or else its name.
@@ -46,12 +49,27 @@ type Hit struct {
 	ImageID  string // SHA-256 of the image, for image corpora
 	Score    float32
 	Link     string // where it can be visited; "" when unknown
+	Image    []byte // encoded image, for one that is in no store
 }
 
 // Searcher finds passages: at most k for each query, best first. Implementations
 // are safe for concurrent use. An error is about the service, never about a query.
 type Searcher interface {
 	Search(ctx context.Context, queries []string, k int) ([][]Hit, error)
+}
+
+// Reverse finds where the image of a question, or one like it, appears: at most k
+// hits, best first; none when nothing is known of it. The contents of a hit are its
+// title. Implementations are safe for concurrent use.
+type Reverse interface {
+	Reverse(ctx context.Context, q *corpus.Question, k int) ([]Hit, error)
+}
+
+// Pages are what can be visited. A page's first line is its title. That a page
+// cannot be read is an Unreadable; any other error is about the service or the disk.
+// Implementations are safe for concurrent use.
+type Pages interface {
+	Get(ctx context.Context, address string) (string, error)
 }
 
 // Image is a picture for the policy.
@@ -65,20 +83,22 @@ type Result struct {
 	Text    string
 	Images  []Image
 	Problem string // why the call was not answered; "" when it was
+	Sources []trajectory.Source
 }
 
 // Sources are what the tools search. A tool without its source cannot be in a Box.
 type Sources struct {
 	Text  Searcher
 	Image Searcher
-	Lens  map[string]corpus.LensEntry // by question id
-	Store *corpus.ImageStore          // where images are looked up, and those for the policy written
-	From  []*corpus.ImageStore        // where they are looked up next
+	Lens  Reverse
+	Store *corpus.ImageStore   // where images are looked up, and those for the policy written
+	From  []*corpus.ImageStore // where they are looked up next
 
 	Crops  LookAlike // what crops are compared with
-	Pages  *Pages    // what can be visited
+	Pages  Pages     // what can be visited
 	Reader Chatter   // sums pages up; may be nil
 	Model  Chatter   // what model_search asks
+	Python *sandbox.Python
 }
 
 type runner interface {
@@ -107,36 +127,41 @@ func New(tools []recipe.Tool, src Sources) (*Box, error) {
 		case TextSearch:
 			r = textSearch{t, src.Text}
 			if src.Text == nil {
-				missing = "--text-index or retrieval.text_url"
+				missing = "--text-index, retrieval.text_url or retrieval.web"
 			}
 		case ImageByText:
 			r = imageSearch{t, src.Image, pics}
 			if src.Image == nil {
-				missing = "--image-index or retrieval.image_url"
+				missing = "--image-index, retrieval.image_url or retrieval.images"
 			}
 		case ImageByLens:
 			r = lens{t, src.Lens, pics}
 			if src.Lens == nil {
-				missing = "--lens"
+				missing = "--lens, or retrieval.lens and --published"
 			}
 		case CropAndSearch:
-			r = crop{t, src.Crops, src.Store}
+			r = crop{Cropper{t, src.Crops}, src.Store}
 			if src.Crops == nil {
 				missing = "--gallery"
 			}
 		case Visit:
 			r = visit{t, src.Pages, src.Reader}
 			if src.Pages == nil {
-				missing = "--pages"
+				missing = "--pages or retrieval.pages"
 			}
 		case ModelSearch:
 			r = modelSearch{t, src.Model}
 			if src.Model == nil {
 				missing = "retrieval.model_url"
 			}
+		case Python:
+			r = python{src.Python}
+			if src.Python == nil {
+				missing = "a sandbox"
+			}
 		default:
 			return nil, fail.WithHint(fail.New(fail.Usage, "read recipe", "", "tools: there is no tool %q", KindOf(t)),
-				"tools: "+strings.Join([]string{TextSearch, ImageByText, ImageByLens, CropAndSearch, Visit, ModelSearch}, ", "))
+				"tools: "+strings.Join([]string{TextSearch, ImageByText, ImageByLens, CropAndSearch, Visit, ModelSearch, Python}, ", "))
 		}
 		if missing != "" {
 			return nil, fail.WithHint(fail.New(fail.Usage, "read recipe", "", "the tool %s has nothing to search", t.Name), "give "+missing)
@@ -159,7 +184,10 @@ func (b *Box) Run(ctx context.Context, q *corpus.Question, c protocol.Call) (Res
 	if c.Problem != "" {
 		return refuse(c.Problem), nil
 	}
-	return b.tools[c.Name].run(ctx, q, c)
+	ctx, list := noting(ctx)
+	r, err := b.tools[c.Name].run(ctx, q, c)
+	r.Sources = list.sorted()
+	return r, err
 }
 
 // refuse is the answer to a call that cannot be run: the model reads the reason.

@@ -14,9 +14,10 @@ import (
 )
 
 // LookAlike finds passages whose images look like a picture: at most k, best first.
-// Implementations are safe for concurrent use.
+// goal is what is sought, for those who read what they find. Implementations are safe
+// for concurrent use.
 type LookAlike interface {
-	Like(ctx context.Context, p *picture.Picture, k int) ([]Hit, error)
+	Like(ctx context.Context, p *picture.Picture, goal string, k int) ([]Hit, error)
 }
 
 // What the policy reads when a crop cannot be searched for.
@@ -30,9 +31,14 @@ const (
 // like them. Several boxes are several things; several scales are the same thing,
 // closer and farther. The policy reads titles and addresses; it sees no crop.
 type crop struct {
-	tool  recipe.Tool
-	in    LookAlike
+	Cropper
 	store *corpus.ImageStore
+}
+
+// Cropper searches for parts of a picture, as the tool crop_and_search does.
+type Cropper struct {
+	Tool recipe.Tool
+	In   LookAlike
 }
 
 func (t crop) run(ctx context.Context, q *corpus.Question, c protocol.Call) (Result, error) {
@@ -52,42 +58,67 @@ func (t crop) run(ctx context.Context, q *corpus.Question, c protocol.Call) (Res
 		return refuse(BrokenImage), nil
 	}
 	var out Result
-	var parts []string
+	var parts []Part
 	for _, b := range c.Boxes {
-		text, err := t.look(ctx, whole, b)
+		p, err := t.Look(ctx, whole, b, c.Goal)
 		if err != nil {
 			return Result{}, err
 		}
-		if text == EmptyCrop {
+		if p.Empty {
 			out.Problem = EmptyCrop
 		}
-		parts = append(parts, fmt.Sprintf("Box [%g, %g, %g, %g]:\n%s", b[0], b[1], b[2], b[3], text))
+		parts = append(parts, p)
 	}
-	out.Text = strings.Join(parts, dividers["links"])
+	out.Text = t.Tell(parts)
 	return out, nil
 }
 
-// look searches for one box at all scales; what is found twice is told once.
-func (t crop) look(ctx context.Context, whole *picture.Picture, b protocol.Box) (string, error) {
-	scales := t.tool.Scales
+// Part is what was found for a box.
+type Part struct {
+	Box   protocol.Box
+	Hits  []Hit // best first
+	Empty bool  // the box holds no pixel
+}
+
+// Tell is what the policy reads of parts.
+func (t Cropper) Tell(parts []Part) string {
+	var out []string
+	for _, p := range parts {
+		text := NoResult
+		switch {
+		case p.Empty:
+			text = EmptyCrop
+		case len(p.Hits) > 0:
+			text = links(p.Hits, t.Tool)
+		}
+		b := p.Box
+		out = append(out, fmt.Sprintf("Box [%g, %g, %g, %g]:\n%s", b[0], b[1], b[2], b[3], text))
+	}
+	return strings.Join(out, dividers["links"])
+}
+
+// Look searches for one box at all scales of the tool; what is found twice is there
+// once.
+func (t Cropper) Look(ctx context.Context, whole *picture.Picture, b protocol.Box, goal string) (Part, error) {
+	out := Part{Box: b, Empty: true}
+	scales := t.Tool.Scales
 	if len(scales) == 0 {
 		scales = []int{100}
 	}
 	best := map[string]Hit{}
 	var order []string
-	cut := false
 	for _, s := range scales {
-		part := Cut(whole, Scale(b, float64(s)/100), max(t.tool.Enlarge, 1))
+		part := Cut(whole, Scale(b, float64(s)/100), max(t.Tool.Enlarge, 1))
 		if part == nil {
 			continue
 		}
-		cut = true
-		hits, err := t.in.Like(ctx, part, t.tool.TopK)
+		out.Empty = false
+		found, err := t.In.Like(ctx, part, goal, t.Tool.TopK)
 		if err != nil {
-			return "", err
+			return out, err
 		}
-		for _, h := range hits {
-			if t.tool.Threshold != 0 && h.Score < t.tool.Threshold {
+		for _, h := range found {
+			if t.Tool.Threshold != 0 && h.Score < t.Tool.Threshold {
 				continue
 			}
 			old, known := best[h.Link]
@@ -99,19 +130,12 @@ func (t crop) look(ctx context.Context, whole *picture.Picture, b protocol.Box) 
 			}
 		}
 	}
-	if !cut {
-		return EmptyCrop, nil
-	}
-	var hits []Hit
 	for _, l := range order {
-		hits = append(hits, best[l])
+		out.Hits = append(out.Hits, best[l])
 	}
-	byScore(hits)
-	hits = hits[:min(len(hits), t.tool.TopK)]
-	if len(hits) == 0 {
-		return NoResult, nil
-	}
-	return links(hits, t.tool), nil
+	byScore(out.Hits)
+	out.Hits = out.Hits[:min(len(out.Hits), t.Tool.TopK)]
+	return out, nil
 }
 
 // Scale grows (or shrinks) a box around its middle and keeps it in the image.

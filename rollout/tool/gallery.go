@@ -87,7 +87,7 @@ func look(p *picture.Picture) []float32 {
 }
 
 // Like finds the k images that look most like p, equal ones in the dataset's order.
-func (g *Gallery) Like(ctx context.Context, p *picture.Picture, k int) ([]Hit, error) {
+func (g *Gallery) Like(ctx context.Context, p *picture.Picture, _ string, k int) ([]Hit, error) {
 	q := look(p)
 	out := make([]Hit, len(g.hits))
 	for i := range g.hits {

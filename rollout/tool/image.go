@@ -30,8 +30,8 @@ func (t imageSearch) run(ctx context.Context, _ *corpus.Question, c protocol.Cal
 		for _, h := range list {
 			title, _ := split(h.Contents)
 			titles = append(titles, title)
-			if len(out.Images) < t.tool.Images && h.ImageID != "" {
-				if err := t.pics.add(&out, h.ImageID); err != nil {
+			if len(out.Images) < t.tool.Images {
+				if err := t.pics.add(&out, h); err != nil {
 					return Result{}, err
 				}
 			}
@@ -51,34 +51,32 @@ const (
 	NoEntry = "Error: nothing is known about this image. Use another tool."
 )
 
-// lens answers with what a reverse search of the question's own image once gave:
-// the titles, joined by "; ", and the first images. Queries are ignored.
+// lens answers with what a reverse search of the question's own image gives: the
+// titles, joined by "; ", and the first images. Queries are ignored.
 type lens struct {
-	tool    recipe.Tool
-	entries map[string]corpus.LensEntry
-	pics    *pictures
+	tool recipe.Tool
+	in   Reverse
+	pics *pictures
 }
 
-func (t lens) run(_ context.Context, q *corpus.Question, _ protocol.Call) (Result, error) {
+func (t lens) run(ctx context.Context, q *corpus.Question, _ protocol.Call) (Result, error) {
 	if len(q.ImageIDs) == 0 {
 		return refuse(NoImage), nil
 	}
+	hits, err := t.in.Reverse(ctx, q, t.tool.TopK)
+	if err != nil {
+		return Result{}, err
+	}
 	var out Result
 	var titles []string
-	for _, h := range t.entries[q.ID].Hits {
-		if len(titles) == t.tool.TopK {
-			break
-		}
-		title := strings.TrimSpace(h.Title)
-		if title == "" && h.ImageID == "" {
-			continue
-		}
+	for _, h := range hits[:min(len(hits), t.tool.TopK)] {
+		title := strings.TrimSpace(h.Contents)
 		if title == "" {
 			title = "(no title)"
 		}
 		titles = append(titles, title)
-		if len(out.Images) < t.tool.Images && h.ImageID != "" {
-			if err := t.pics.add(&out, h.ImageID); err != nil {
+		if len(out.Images) < t.tool.Images {
+			if err := t.pics.add(&out, h); err != nil {
 				return Result{}, err
 			}
 		}

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -13,13 +14,18 @@ import (
 	"searchloop/internal/table"
 )
 
-// ErrNoPage says that a store has no page at an address.
-var ErrNoPage = errors.New("no page at this address")
+// Unreadable says why there is no text of a page, in the words that the policy reads.
+type Unreadable struct{ Why string }
 
-// Pages is a store of pages on disk: a passages dataset whose ids are addresses.
+func (u Unreadable) Error() string { return u.Why }
+
+// errNoPage is all that a store knows of a page that it does not have.
+var errNoPage = Unreadable{}
+
+// PageStore is a store of pages on disk: a passages dataset whose ids are addresses.
 // Pages of search indices are found at passage:<id> and at the id itself. Memory
 // holds 24 bytes a page; the texts are in a file. Safe for concurrent use.
-type Pages struct {
+type PageStore struct {
 	file *os.File
 	seed maphash.Seed
 	at   map[uint64]place
@@ -32,7 +38,7 @@ type place struct {
 
 // OpenPages reads the passages datasets in dirs. The file for their texts is made
 // in scratch and has no name, so that nothing is left of it. Close frees it.
-func OpenPages(scratch string, dirs ...string) (*Pages, error) {
+func OpenPages(scratch string, dirs ...string) (*PageStore, error) {
 	if err := os.MkdirAll(scratch, 0o777); err != nil {
 		return nil, fail.Wrap(fail.Disk, "open pages", scratch, err)
 	}
@@ -43,7 +49,7 @@ func OpenPages(scratch string, dirs ...string) (*Pages, error) {
 	if err := os.Remove(f.Name()); err != nil {
 		return nil, errors.Join(fail.Wrap(fail.Disk, "open pages", f.Name(), err), f.Close())
 	}
-	p := &Pages{file: f, seed: maphash.MakeSeed(), at: map[uint64]place{}}
+	p := &PageStore{file: f, seed: maphash.MakeSeed(), at: map[uint64]place{}}
 	var offset int64
 	for _, dir := range dirs {
 		for row, err := range table.ReadDataset[corpus.Passage](dir) {
@@ -62,16 +68,15 @@ func OpenPages(scratch string, dirs ...string) (*Pages, error) {
 }
 
 // Close frees the file.
-func (p *Pages) Close() error { return p.file.Close() }
+func (p *PageStore) Close() error { return p.file.Close() }
 
-func (p *Pages) key(address string) uint64 { return maphash.String(p.seed, Address(address)) }
+func (p *PageStore) key(address string) uint64 { return maphash.String(p.seed, Address(address)) }
 
-// Get is the page at an address: its first line is the title. The error is
-// ErrNoPage, or about the disk.
-func (p *Pages) Get(address string) (string, error) {
+// Get is the page at an address.
+func (p *PageStore) Get(_ context.Context, address string) (string, error) {
 	at, ok := p.at[p.key(address)]
 	if !ok {
-		return "", ErrNoPage
+		return "", errNoPage
 	}
 	buf := make([]byte, at.length)
 	if _, err := p.file.ReadAt(buf, at.offset); err != nil {
@@ -79,7 +84,7 @@ func (p *Pages) Get(address string) (string, error) {
 	}
 	id, contents, _ := strings.Cut(string(buf), "\n")
 	if Address(id) != Address(address) { // two addresses of one hash
-		return "", ErrNoPage
+		return "", errNoPage
 	}
 	return contents, nil
 }

@@ -1,6 +1,8 @@
 package tool
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,11 +28,19 @@ type pictures struct {
 // maxKnown bounds the table of images already shrunk.
 const maxKnown = 100_000
 
-// add fetches an image for the result. One that is missing or broken is left out
-// and recorded as the result's problem: the text is still of use. Only a full
-// disk is an error.
-func (p *pictures) add(r *Result, id string) error {
-	img, err := p.fetch(id)
+// add puts the image of a hit, if it has one, into the result. One that is missing
+// or broken is left out and recorded as the result's problem: the text is still of
+// use. Only a full disk is an error.
+func (p *pictures) add(r *Result, h Hit) error {
+	id := h.ImageID
+	if len(h.Image) > 0 {
+		sum := sha256.Sum256(h.Image)
+		id = hex.EncodeToString(sum[:])
+	}
+	if id == "" {
+		return nil
+	}
+	img, err := p.fetch(id, h.Image)
 	if fail.KindOf(err) == fail.Disk && err != nil {
 		return err
 	}
@@ -42,7 +52,9 @@ func (p *pictures) add(r *Result, id string) error {
 	return nil
 }
 
-func (p *pictures) fetch(id string) (Image, error) {
+// fetch gives the image as the policy gets it; data is its content, nil when it is
+// in a store.
+func (p *pictures) fetch(id string, data []byte) (Image, error) {
 	p.mu.Lock()
 	done, ok := p.known[id]
 	p.mu.Unlock()
@@ -50,15 +62,11 @@ func (p *pictures) fetch(id string) (Image, error) {
 		data, err := p.store.Get(done)
 		return Image{ID: done, Data: data}, err
 	}
-	data, err := p.store.Get(id)
-	for _, s := range p.from {
-		if !errors.Is(err, fs.ErrNotExist) {
-			break
+	var err error
+	if data == nil {
+		if data, err = p.load(id); err != nil {
+			return Image{}, err
 		}
-		data, err = s.Get(id)
-	}
-	if err != nil {
-		return Image{}, err
 	}
 	if data, err = shrink(data, p.pixels); err != nil {
 		return Image{}, err
@@ -74,6 +82,18 @@ func (p *pictures) fetch(id string) (Image, error) {
 	}
 	p.known[id] = out
 	return Image{ID: out, Data: data}, nil
+}
+
+// load reads an image from the stores.
+func (p *pictures) load(id string) (data []byte, err error) {
+	data, err = p.store.Get(id)
+	for _, s := range p.from {
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		data, err = s.Get(id)
+	}
+	return data, err
 }
 
 // shrink gives an image of at most limit pixels (0: of any size): the same bytes

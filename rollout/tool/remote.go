@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/plainhttp"
 	"searchloop/internal/retry"
 )
 
@@ -36,11 +37,18 @@ func NewRemote(name, rawURL string, opt retry.Options, log *slog.Logger) (*Remot
 		u.Path = strings.TrimRight(u.Path, "/") + "/retrieve"
 	}
 	opt.Name, opt.Log = name, log
-	return &Remote{url: u.String(), http: &http.Client{Timeout: 30 * time.Second}, line: retry.New(opt)}, nil
+	// Every trajectory may ask at once: connections are kept for all of them.
+	return &Remote{url: u.String(), http: &http.Client{Transport: plainhttp.New(maxIdle)}, line: retry.New(opt)}, nil
 }
 
-// maxRetrieved bounds a response.
-const maxRetrieved = 64 << 20
+// maxIdle is how many connections are kept for the next searches.
+const maxIdle = 4096
+
+// maxRetrieved and searchTime bound a response.
+const (
+	maxRetrieved = 64 << 20
+	searchTime   = 30 * time.Second
+)
 
 // Search asks the server. The error is a *fail.Error of kind Service whose cause
 // is a *retry.Fault.
@@ -74,7 +82,9 @@ func (r *Remote) once(ctx context.Context, body []byte, n int) ([][]Hit, *retry.
 		}
 		return nil, &retry.Fault{Verdict: v, Class: class, Err: err, Down: class == "transport"}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
+	timed, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(timed, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {
 		return fault(retry.Never, "request", err)
 	}
@@ -86,13 +96,18 @@ func (r *Remote) once(ctx context.Context, body []byte, n int) ([][]Hit, *retry.
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRetrieved))
 	status := fmt.Sprintf("http %d", resp.StatusCode)
+	patient := func(v retry.Verdict) ([][]Hit, *retry.Fault) {
+		hits, f := fault(v, status, nil)
+		f.After = retry.After(resp.Header)
+		return hits, f
+	}
 	switch {
 	case err != nil:
 		return fault(retry.Again, "transport", errors.New("the response broke off"))
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return fault(retry.Busy, status, nil)
+		return patient(retry.Busy)
 	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusRequestTimeout:
-		return fault(retry.Again, status, nil)
+		return patient(retry.Again)
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusNotFound:
 		return fault(retry.Stop, status, nil)
 	case resp.StatusCode >= 300:
@@ -108,21 +123,12 @@ func (r *Remote) once(ctx context.Context, body []byte, n int) ([][]Hit, *retry.
 // readHits reads {"result": [[{"document": {...}, "score": s}, …], …]}, one list
 // a query. Documents are ours or those of the published servers.
 func readHits(text []byte, queries int) ([][]Hit, error) {
-	var in struct {
-		Result *[][]struct {
-			Document struct {
-				ID       string `json:"id"`
-				Contents string `json:"contents"`
-				URL      string `json:"url"`
-				Title    string `json:"title"`
-				Text     string `json:"text"`
-				ImageID  string `json:"image_id"`
-			} `json:"document"`
-			Score float32 `json:"score"`
-		} `json:"result"`
-	}
-	if err := json.Unmarshal(text, &in); err != nil || in.Result == nil {
-		return nil, errors.New("the response is no list of results")
+	in, ok := scanRetrieved(text)
+	if !ok {
+		in = retrieved{}
+		if err := json.Unmarshal(text, &in); err != nil || in.Result == nil {
+			return nil, errors.New("the response is no list of results")
+		}
 	}
 	if len(*in.Result) != queries {
 		return nil, fmt.Errorf("%d results for %d queries", len(*in.Result), queries)

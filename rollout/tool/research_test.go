@@ -14,6 +14,7 @@ import (
 	"searchloop/internal/manifest"
 	"searchloop/internal/picture"
 	"searchloop/internal/recipe"
+	"searchloop/internal/sandbox"
 	"searchloop/internal/shard"
 	"searchloop/internal/table"
 	"searchloop/rollout/protocol"
@@ -172,6 +173,31 @@ func TestFormats(t *testing.T) {
 	} {
 		if got := writers[format](hits, recipe.Tool{}); got != want {
 			t.Errorf("%s: %q", format, got)
+		}
+	}
+}
+
+// A program's output is the observation; a failure says so. Without a sandbox the
+// tool is not there, and the policy is told.
+func TestPython(t *testing.T) {
+	box, err := New(nil, Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := box.Run(t.Context(), &corpus.Question{}, protocol.Call{Name: protocol.ToolPython, Code: "print(1)"}); err != nil || r.Text != protocol.NoPython {
+		t.Errorf("%+v %v", r, err)
+	}
+	in, err := sandbox.OpenPython(t.Context())
+	if err != nil {
+		t.Skip("no sandbox here: ", err)
+	}
+	if box, err = New([]recipe.Tool{{Name: protocol.ToolPython, Kind: Python}}, Sources{Python: in}); err != nil {
+		t.Fatal(err)
+	}
+	for code, want := range map[string][2]string{"print(6*7)": {"42", ""}, "x = 1": {NoOutput, ""}, "raise SystemExit(2)": {NoOutput, "the program ended with status 2"}} {
+		r, err := box.Run(t.Context(), &corpus.Question{}, protocol.Call{Name: protocol.ToolPython, Code: code})
+		if err != nil || r.Text != want[0] || r.Problem != want[1] {
+			t.Errorf("%s: %+v %v", code, r, err)
 		}
 	}
 }

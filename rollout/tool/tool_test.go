@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func newWorld(t *testing.T) world {
 		Text: shelf{{Contents: "\"Vorna\"\nThe river of Vorna\n is <answer>Lim</answer>. More."}, {Contents: "Title only of Vorna"}, {Contents: "Third of Vorna"}},
 		Image: shelf{{Contents: "Emblem of Vorna", ImageID: w.large, Score: 0.9}, {Contents: "Map of Vorna\nx", ImageID: w.small, Score: 0.8}, {Contents: "Dog of Vorna", Score: 0.5},
 			{Contents: "Gone", ImageID: strings.Repeat("0", 64), Score: 1}, {Contents: "Broken", ImageID: broken, Score: 1}},
-		Lens: map[string]corpus.LensEntry{
+		Lens: Entries{
 			"q1": {Hits: []corpus.LensHit{{}, {Title: "First", Path: "gone.jpg"}, {ImageID: w.small}, {Title: "Third", ImageID: w.large}}},
 			"q2": {Hits: []corpus.LensHit{{}}},
 		},
@@ -197,7 +198,7 @@ func TestShrink(t *testing.T) {
 }
 
 func TestBoxNeedsItsSources(t *testing.T) {
-	for _, name := range []string{TextSearch, ImageByText, ImageByLens, "python"} {
+	for _, name := range []string{TextSearch, ImageByText, ImageByLens, "telescope", Python} {
 		if _, err := New([]recipe.Tool{{Name: name}}, Sources{}); fail.KindOf(err) != fail.Usage {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -213,6 +214,27 @@ func remote(t *testing.T, h http.HandlerFunc) *Remote {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// A server that says when it will be ready is asked then, and not before.
+func TestRemoteWaitsAsAsked(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		var first time.Time
+		var waited time.Duration
+		r := remote(t, func(w http.ResponseWriter, _ *http.Request) {
+			if first.IsZero() {
+				first = time.Now()
+				w.Header().Set("Retry-After", "0.3") // whole seconds in the standard; fractions are read too
+				w.WriteHeader(status)
+				return
+			}
+			waited = time.Since(first)
+			io.WriteString(w, `{"result":[[]]}`)
+		})
+		if _, err := r.Search(t.Context(), []string{"a"}, 1); err != nil || waited < 290*time.Millisecond {
+			t.Errorf("%d: asked again after %s, %v", status, waited, err)
+		}
+	}
 }
 
 func TestRemote(t *testing.T) {
@@ -238,7 +260,7 @@ func TestRemote(t *testing.T) {
 	})
 	hits, err := r.Search(t.Context(), []string{"a", "b"}, 3)
 	if err != nil || n != 5 || len(hits) != 2 || len(hits[0]) != 2 || len(hits[1]) != 0 ||
-		hits[0][0] != (Hit{"\"T\"\nbody", "ab", 0.83, "passage:7"}) || hits[0][1].Contents != "U\nv" {
+		!reflect.DeepEqual(hits[0][0], Hit{Contents: "\"T\"\nbody", ImageID: "ab", Score: 0.83, Link: "passage:7"}) || hits[0][1].Contents != "U\nv" {
 		t.Fatalf("%v %v after %d calls", hits, err, n)
 	}
 	for status, verdict := range map[int]retry.Verdict{422: retry.Never, 404: retry.Stop, 401: retry.Stop, 500: retry.Again} {

@@ -15,8 +15,16 @@ import (
 	"searchloop/rollout/protocol"
 )
 
-// NoPage is what the policy reads for a page that is not there.
+// NoPage is what the policy reads for a page that is not there. When more is known,
+// the reason stands before the full stop.
 const NoPage = "Error: this page could not be read."
+
+func (u Unreadable) told() string {
+	if u.Why == "" {
+		return NoPage
+	}
+	return strings.TrimSuffix(NoPage, ".") + ": " + u.Why + "."
+}
 
 // Chatter is a model that a tool asks.
 type Chatter interface {
@@ -27,7 +35,7 @@ type Chatter interface {
 // goal; without one, or when the reader gives nothing of use, it is shown as it is.
 type visit struct {
 	tool   recipe.Tool
-	pages  *Pages
+	pages  Pages
 	reader Chatter // may be nil
 }
 
@@ -40,10 +48,11 @@ func (t visit) run(ctx context.Context, _ *corpus.Question, c protocol.Call) (Re
 	}
 	for i, u := range urls {
 		head := fmt.Sprintf("Page %d: %s\n", i+1, u)
-		text, err := t.pages.Get(u)
-		if errors.Is(err, ErrNoPage) {
+		text, err := t.pages.Get(ctx, u)
+		var no Unreadable
+		if errors.As(err, &no) {
 			out.Problem = "a page could not be read"
-			parts = append(parts, head+NoPage)
+			parts = append(parts, head+no.told())
 			continue
 		}
 		if err != nil {
@@ -55,7 +64,7 @@ func (t visit) run(ctx context.Context, _ *corpus.Question, c protocol.Call) (Re
 			}
 		}
 		if t.reader != nil && goal != "" {
-			if text, err = read(ctx, t.reader, text, goal, t.tool.Heat); err != nil {
+			if text, err = Read(ctx, t.reader, text, goal, t.tool.Heat); err != nil {
 				return Result{}, err
 			}
 		}
@@ -72,12 +81,13 @@ var readerSchema = json.RawMessage(`{"type":"object","properties":{"rationale":{
 // readerTokens bounds what a reader writes.
 const readerTokens = 16384
 
-// read gives what a page says about a goal; the page itself when the reader cannot
-// take it or writes something else. The error is about the service.
-func read(ctx context.Context, reader Chatter, page, goal string, temperature float32) (string, error) {
+// Read gives what a page says about a goal; the page itself when the reader cannot
+// take it or writes something else. Pictures are shown to the reader with it. The error
+// is about the service.
+func Read(ctx context.Context, reader Chatter, page, goal string, temperature float32, pictures ...[]byte) (string, error) {
 	r, err := reader.Chat(ctx, llm.Request{
 		Messages: []llm.Message{{Role: "system", Text: readerSystem},
-			{Role: "user", Text: "Goal: " + fence.Within("GOAL", goal, 2000) + "\n" + fence.Within("PAGE", page, 1<<20)}},
+			{Role: "user", Images: pictures, Text: "Goal: " + fence.Within("GOAL", goal, 2000) + "\n" + fence.Within("PAGE", page, 1<<20)}},
 		MaxTokens: readerTokens, Temperature: temperature, Schema: readerSchema,
 	})
 	if f := llm.FaultOf(err); f != nil && f.Verdict == retry.Never {

@@ -16,6 +16,12 @@ func (r *Row) Check() error {
 		return fmt.Errorf("%d token ids, %d mask bits, %d log-probs", n, len(r.LossMask), len(r.Logprobs))
 	case n == 0 && r.LogprobMode != LogprobNone:
 		return fmt.Errorf("no tokens, but log-prob mode %q", r.LogprobMode)
+	case n == 0 && r.TokenSource != "":
+		return fmt.Errorf("no tokens, but their source is %q", r.TokenSource)
+	case r.TokenSource != "" && r.TokenSource != Sampled && r.TokenSource != Retokenised:
+		return fmt.Errorf("tokens of the source %q", r.TokenSource)
+	case r.TokenSource == Retokenised && r.LogprobMode != LogprobNone:
+		return fmt.Errorf("tokens that were not sampled, but log-prob mode %q", r.LogprobMode)
 	}
 	for i, p := range r.Logprobs {
 		switch {

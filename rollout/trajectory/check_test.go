@@ -41,3 +41,21 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// A row says where its tokens are from, and cannot say so without any, nor claim
+// log-probs of tokens that were not sampled.
+func TestTokenSource(t *testing.T) {
+	row := func(source, mode string, n int) *Row {
+		return &Row{TokenIDs: make([]int32, n), LossMask: make([]bool, n), Logprobs: make([]float32, n), TokenSource: source, LogprobMode: mode}
+	}
+	for _, good := range []*Row{row("", LogprobNone, 0), row("", LogprobRaw, 2), row(Sampled, LogprobNone, 2), row(Sampled, LogprobProcessed, 2), row(Retokenised, LogprobNone, 2)} {
+		if err := good.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []*Row{row(Sampled, LogprobNone, 0), row("guessed", LogprobNone, 2), row(Retokenised, LogprobRaw, 2)} {
+		if bad.Check() == nil {
+			t.Errorf("%q with %d tokens and mode %s passes", bad.TokenSource, len(bad.TokenIDs), bad.LogprobMode)
+		}
+	}
+}

@@ -18,6 +18,12 @@ const (
 	LogprobNone      = "none"      // the server gives none: the row cannot train GRPO
 )
 
+// Sources of Row.TokenIDs.
+const (
+	Sampled     = "sampled"     // the server's own: what the policy read and sampled
+	Retokenised = "retokenised" // made of the texts afterwards: what was sampled may have been other tokens of the same text
+)
+
 // Row is one trajectory. TokenIDs, LossMask and Logprobs have equal lengths
 // (zero length when the policy server gives no token ids). No column depends on
 // the clock, so that equal runs give equal bytes; timings are in a side file.
@@ -43,7 +49,8 @@ type Row struct {
 	LossMask    []bool    `parquet:"loss_mask,list"` // true exactly on sampled tokens
 	Logprobs    []float32 `parquet:"logprobs,list"`  // 0 where LossMask is false
 	LogprobMode string    `parquet:"logprob_mode,dict"`
-	Images      []Image   `parquet:"images,list"` // in order of their tokens
+	Images      []Image   `parquet:"images,list"`                                  // in order of their tokens
+	TokenSource string    `parquet:"token_source,dict,optional" json:",omitempty"` // sampled, retokenised; "" without tokens, and in older files
 
 	Temperature float32 `parquet:"temperature"`
 	TopP        float32 `parquet:"top_p"`
@@ -64,6 +71,16 @@ type Turn struct {
 	Error  string   `parquet:"error"`       // tool: why it failed; assistant: why the call was malformed
 	Tokens int32    `parquet:"tokens"`      // assistant: sampled tokens
 	Finish string   `parquet:"finish,dict"` // assistant: stop, length
+
+	Sources []Source `parquet:"sources,list,optional" json:",omitempty"` // observations of live tools: where it came from; empty for local ones
+}
+
+// Source is what a provider of live search gave for an observation.
+type Source struct {
+	Provider string `parquet:"provider,dict"` // serper, serpapi, jina, direct
+	URL      string `parquet:"url"`           // what was asked, without keys
+	Time     string `parquet:"time"`          // when it came, RFC 3339, UTC; a replay keeps the recorded time
+	SHA256   string `parquet:"sha256"`        // of the bytes that came
 }
 
 // Observation says whether a turn is what the environment says to the policy after
@@ -71,6 +88,9 @@ type Turn struct {
 func (t *Turn) Observation() bool {
 	return t.Role == "tool" || t.Role == "inline" || t.Role == "user" && (t.Call != "" || t.Error != "")
 }
+
+// Called says whether a turn is the result of a call, or what was wrong with it.
+func (t *Turn) Called() bool { return t.Observation() && t.Call != "" }
 
 // Image is one image as the policy saw it.
 type Image struct {
@@ -96,6 +116,13 @@ type Judged struct {
 	Reward     float64     `parquet:"reward"` // meaningful only when Scored
 	Scored     bool        `parquet:"scored"` // false: failed trajectory or verdict missing; never a silent 0
 	Correct    bool        `parquet:"correct"`
+	Opinions   []Opinion   `parquet:"opinions,optional,list"` // of a panel's judges, and of judges that were asked about an exact match
+}
+
+// Opinion is what one judge says of a row.
+type Opinion struct {
+	Judge   string `parquet:"judge,dict"`   // its model
+	Verdict string `parquet:"verdict,dict"` // correct, incorrect, unparsable, failed
 }
 
 // Component is one part of a reward: Reward = sum of Weight*Value, then scaled.

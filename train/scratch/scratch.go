@@ -7,6 +7,7 @@ package scratch
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"path/filepath"
 
 	"searchloop/internal/atomicfile"
@@ -114,6 +115,9 @@ func config(m recipe.Model, tok *token.BPE) (qwenvl.Config, error) {
 		m.VisionHidden < 1 || m.VisionLayers < 1 || m.VisionHeads < 1 || m.PatchSize < 1 {
 		return qwenvl.Config{}, fail.New(fail.Usage, "make a policy", "", "the recipe's model section is incomplete: %+v", m)
 	}
+	if !(m.InitStd >= 0) || math.IsInf(m.InitStd, 0) {
+		return qwenvl.Config{}, fail.New(fail.Usage, "make a policy", "", "model.init_std %g: want 0 (means 0.02) or more", m.InitStd)
+	}
 	id := func(name string) int32 {
 		v, ok := tok.ID(name)
 		if !ok {
@@ -126,7 +130,7 @@ func config(m recipe.Model, tok *token.BPE) (qwenvl.Config, error) {
 		Vocab: tok.Size(), Hidden: m.Hidden, Intermediate: m.Intermediate, Layers: m.Layers,
 		Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.HeadDim,
 		MaxPositions: 4096, RMSEps: 1e-6, RopeTheta: 1e4, MRopeSection: [3]int{m.HeadDim/2 - 2*side, side, side},
-		Tied: true, DType: "F32",
+		Tied: true, DType: "F32", InitStd: m.InitStd,
 		ImagePadID: id("<|image_pad|>"), VideoPadID: id("<|video_pad|>"), VisionStartID: id("<|vision_start|>"), VisionEndID: id("<|vision_end|>"),
 		PatchSize: m.PatchSize, MergeSize: 2, TemporalPatch: 2,
 		Vision: qwenvl.VisionConfig{

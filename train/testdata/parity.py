@@ -115,13 +115,13 @@ def verl():
     def policy(loss, agg, low=0.2, high=0.28, weights=None, m=mask, **settings):
         lp = new.clone().requires_grad_()
         info = dict(loss_scale_factor=8) if agg == "seq-mean-token-sum-norm" else {}
-        cfg = Settings(clip_ratio=0.2, clip_ratio_low=low, clip_ratio_high=high, clip_ratio_c=3.0, global_batch_info=info,
+        cfg = Settings(clip_ratio=0.2, clip_ratio_low=low, clip_ratio_high=high, clip_ratio_c=20.0 if loss == "dppo_tv" else 3.0, global_batch_info=info,
                        tau_pos=1.0, tau_neg=1.05)
         cfg.policy_loss = cfg
         value, metrics = algos.get_policy_loss_fn(loss)(
             old_log_prob=old, log_prob=lp, advantages=advantages[:, None].expand(B, T), response_mask=m, loss_agg_mode=agg,
             config=cfg, rollout_is_weights=weights)
-        keep("verl", dict(loss={"vanilla": "ppo"}.get(loss, loss), aggregation=agg, clip_low=low, clip_high=high,
+        keep("verl", dict(loss={"vanilla": "ppo", "dppo_tv": "dppo"}.get(loss, loss), aggregation=agg, clip_low=low, clip_high=high,
                           dual_clip=3.0 if loss == "vanilla" else 0, norm_tokens=info.get("loss_scale_factor", 0), **settings),
              value, lp, metrics)
 
@@ -131,6 +131,9 @@ def verl():
     policy("gspo", "seq-mean-token-mean", 0.1, 0.05)
     policy("cispo", "token-mean")
     policy("sapo", "seq-mean-token-mean")
+    # Its value is that of the ratio, held, times the log-prob: only the gradient is the same as with the ratio itself.
+    policy("dppo_tv", "token-mean", 0.02, 0.03, slopes_only=True)
+    policy("dppo_tv", "seq-mean-token-mean", 0.2, 0.2, slopes_only=True)
     for how, kw in [
         ("token", dict(rollout_is="token", rollout_is_threshold=2.0)),
         ("icepop", dict(rollout_is="token", rollout_is_threshold="0.7_1.3")),

@@ -1,11 +1,11 @@
 // Command clients asks a retrieval server from many clients at once and compares
-// every answer with a direct search. It prints a JSON list of items like the bench
-// beside it: requests/s and the 50th and 99th percentile of the latency.
+// every answer with a direct search. It writes requests/s and the 50th and 99th
+// percentile of the latency as rows of package bench.
 //
-//	GOEXPERIMENT=simd go run ./indexer/bench/clients --index DIR --queries FILE [--seconds 60] [--clients 64]
+//	GOEXPERIMENT=simd go run ./indexer/bench/clients --index DIR [--queries FILE] [--seconds 60] [--clients 64] [--out FILE]
 //
-// DIR is an index dataset, FILE holds a query a line. The exit status is 1 when
-// any answer failed or differed.
+// DIR is an index dataset, FILE holds a query a line; without it the beginnings of
+// passages are asked for. The exit status is 1 when any answer failed or differed.
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,39 +28,34 @@ import (
 	"time"
 
 	"searchloop/indexer"
+	"searchloop/indexer/passages"
 	"searchloop/indexer/retrieve"
+	"searchloop/internal/bench"
 )
-
-type item struct {
-	Name string  `json:"name"`
-	Unit string  `json:"unit"`
-	Ours float64 `json:"ours"`
-	Note string  `json:"note"`
-}
 
 func main() {
 	dir := flag.String("index", "", "index dataset")
-	file := flag.String("queries", "", "file with a query a line")
+	file := flag.String("queries", "", "file with a query a line (default: the first words of 500 passages)")
 	seconds := flag.Float64("seconds", 60, "how long")
 	clients := flag.Int("clients", 64, "clients that ask at once")
+	out := flag.String("out", "build/bench/clients.json", "file of the figures")
 	flag.Parse()
-	if err := run(*dir, *file, *seconds, *clients); err != nil {
+	if err := run(*dir, *file, *out, *seconds, *clients); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, file string, seconds float64, clients int) error {
-	x, err := indexer.Open(dir)
+func run(dir, file, out string, seconds float64, clients int) error {
+	x, err := indexer.Open(context.Background(), dir)
 	if err != nil {
 		return err
 	}
 	defer x.Close()
-	text, err := os.ReadFile(file)
+	queries, err := queriesOf(x, dir, file)
 	if err != nil {
 		return err
 	}
-	queries := strings.Split(strings.TrimSpace(string(text)), "\n")
 	bodies, want := direct(x, queries)
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,16 +98,43 @@ func run(dir, file string, seconds float64, clients int) error {
 	at := func(q float64) float64 { return took[int(q*float64(len(took)-1))].Seconds() * 1e3 }
 	note := fmt.Sprintf("%d clients for %.0f s over %d passages, dim %d, %d cores: %d requests, %d failed, %d other than a direct search", clients, seconds, x.Describe().Rows,
 		x.Describe().Space.Dim, runtime.GOMAXPROCS(0), len(took), failed, wrong)
-	out, err := json.MarshalIndent([]item{{"retrieve, throughput", "requests/s", float64(len(took)) / seconds, note},
-		{"retrieve, latency p50", "ms", at(.5), note}, {"retrieve, latency p99", "ms", at(.99), note}}, "", "  ")
-	if err != nil {
+	figures := []bench.Row{{Name: "retrieve, throughput", Unit: "requests/s", Ours: float64(len(took)) / seconds, Note: note},
+		{Name: "retrieve, latency p50", Unit: "ms", Ours: at(.5), Note: note}, {Name: "retrieve, latency p99", Unit: "ms", Ours: at(.99), Note: note}}
+	if err := bench.Table(os.Stdout, figures); err != nil {
 		return err
 	}
-	fmt.Println(string(out))
+	if err := bench.Write(out, figures); err != nil {
+		return err
+	}
 	if failed+wrong > 0 {
 		return fmt.Errorf("%d requests failed, %d answers differ", failed, wrong)
 	}
 	return nil
+}
+
+// queriesOf are the lines of the file, or the first eight words of passages.
+func queriesOf(x *indexer.Index, dir, file string) ([]string, error) {
+	if file != "" {
+		text, err := os.ReadFile(file)
+		return strings.Split(strings.TrimSpace(string(text)), "\n"), err
+	}
+	at := x.Describe().Passages
+	if !filepath.IsAbs(at) {
+		at = filepath.Join(dir, at)
+	}
+	set, err := passages.Open(at)
+	if err != nil {
+		return nil, err
+	}
+	var queries []string
+	for p, err := range set.Range(0, min(set.Rows(), 500)) {
+		if err != nil {
+			return nil, err
+		}
+		words := strings.Fields(p.Contents)
+		queries = append(queries, strings.Join(words[:min(8, len(words))], " "))
+	}
+	return queries, nil
 }
 
 // direct is every query as a request, and its answer by a server of its own that

@@ -49,14 +49,17 @@ type tile struct {
 }
 
 // kernel is the loop for one kind of CPU: it scores rows rows against up to
-// queries queries.
+// queries queries, or tall rows against one.
 type kernel struct {
 	name          string
 	rows, queries int
+	tall          int
 	run           [5]func(*tile) // F32, F16, U8, and squared distances for F32, F16
+	packed        func(*tile)    // inner products of packed rows; of F32; nil: rows are best taken as they are
+	pack          func(dst *float32, src *byte, blocks, step, half uintptr)
 }
 
-var portable = kernel{name: "portable", rows: 2, queries: 3, run: [...]func(*tile){
+var portable = kernel{name: "portable", rows: 2, queries: 3, tall: 2, run: [...]func(*tile){
 	func(t *tile) { runPortable(t, F32, false) }, func(t *tile) { runPortable(t, F16, false) }, func(t *tile) { runPortable(t, U8, false) },
 	func(t *tile) { runPortable(t, F32, true) }, func(t *tile) { runPortable(t, F16, true) },
 }}
@@ -79,6 +82,8 @@ type Job struct {
 	// Next is memory that will be wanted soon, most likely the rows after Rows. It
 	// is fetched into the cache meanwhile. May be nil.
 	Next []byte
+
+	packed []float32 // Queries, by Prepare
 }
 
 // Scores writes the score of query q and row r to out[q*ld+r]. It runs on this
@@ -92,6 +97,13 @@ func (j Job) Scores(out []float32, ld int) {
 	if ld < rows || len(out) < (queries-1)*ld+rows || j.L2 && j.Kind == U8 {
 		panic(fmt.Sprintf("dots.Scores: %d scores with stride %d for %d rows and %d queries of kind %d", len(out), ld, rows, queries, j.Kind))
 	}
+	if j.packed != nil && rows >= panelRows {
+		j.scorePacked(out, ld, rows, queries)
+		if rest := j.Dim % Lanes; rest > 0 {
+			j.rest(out, ld, rows, queries, j.Dim-rest)
+		}
+		return
+	}
 	kn := active
 	run := kn.run[j.Kind]
 	if j.L2 {
@@ -99,18 +111,22 @@ func (j Job) Scores(out []float32, ld int) {
 	}
 	t := tile{stride: uintptr(size), step: uintptr(4 * j.Dim), blocks: j.Dim / Lanes}
 	groups := (queries + kn.queries - 1) / kn.queries
-	j.prefetch(&t, kn, groups)
+	high := kn.rows // rows of a tile
+	if queries == 1 {
+		high = kn.tall
+	}
+	j.prefetch(&t, high, groups)
 	var odd [4 * 6]float32 // what is left of the rows goes by way of this
 	for g, q := 0, 0; g < groups; g++ {
 		t.count = (queries - q + groups - g - 1) / (groups - g) // groups of one size
 		t.queries = unsafe.Pointer(&j.Queries[q*j.Dim])
 		for r := 0; r < rows && t.blocks > 0; {
 			t.rows = unsafe.Pointer(&j.Rows[r*size])
-			if rows-r >= kn.rows {
+			if rows-r >= high {
 				t.out, t.ldc, t.stride = unsafe.Pointer(&out[q*ld+r]), uintptr(4*ld), uintptr(size)
 				run(&t)
 				t.ahead += t.aheadStep * uintptr(t.blocks)
-				r += kn.rows
+				r += high
 				continue
 			}
 			t.out, t.ldc, t.stride = unsafe.Pointer(&odd[0]), 16, 0
@@ -127,14 +143,24 @@ func (j Job) Scores(out []float32, ld int) {
 	}
 }
 
-// prefetch spreads the fetching of Next over the tiles.
-func (j Job) prefetch(t *tile, kn *kernel, groups int) {
+// near is how far ahead of a single pass the memory is fetched, in bytes: enough to
+// hide its latency, and few enough lines for the cache to hold.
+const near = 4 << 10
+
+// prefetch spreads the fetching of what comes over the tiles. Where every row is
+// read once, that is what lies a little ahead; where the rows stay in the cache for
+// more groups of queries, it is Next.
+func (j Job) prefetch(t *tile, high, groups int) {
 	t.ahead = uintptr(unsafe.Pointer(&j.Rows[0]))
 	if len(j.Next) == 0 {
 		return
 	}
+	t.aheadStep = uintptr((Lanes*j.Kind.Bytes()*high + groups - 1) / groups)
+	if groups == 1 {
+		t.ahead += near
+		return
+	}
 	t.ahead = uintptr(unsafe.Pointer(&j.Next[0]))
-	t.aheadStep = uintptr((Lanes*j.Kind.Bytes()*kn.rows + groups - 1) / groups)
 }
 
 // rest adds the terms from first on.

@@ -107,6 +107,21 @@ func TestOneOrderOfSummation(t *testing.T) {
 				if !slices.Equal(all, want) {
 					t.Fatalf("%v dim %d: %s differs from %s", v, dim, kernels[1+i].name, kernels[1].name)
 				}
+				many := make([]float32, 0, 2*queries*dim)
+				many = append(append(many, q...), q...) // as many as are packed
+				for _, n := range []int{rows, rows - 1, panelRows} {
+					twice := make([]float32, 2*n*queries)
+					j := Job{Kind: v.kind, L2: v.l2, Rows: b[:n*dim*v.kind.Bytes()], Queries: many, Dim: dim, Next: b}
+					if j.Prepare(); (j.packed != nil) != (active.packed != nil && !v.l2 && v.kind == F32) {
+						t.Fatalf("%v %s: packed: %t", v, active.name, j.packed != nil)
+					}
+					j.Scores(twice, n)
+					for a := range 2 * queries {
+						if got := twice[a*n : (a+1)*n]; !slices.Equal(got, want[a%queries*rows:][:n]) {
+							t.Fatalf("%v dim %d %s: %d rows, query %d among many: %v, want %v", v, dim, active.name, n, a, got, want[a%queries*rows:][:n])
+						}
+					}
+				}
 				size := dim * v.kind.Bytes()
 				for r := range rows {
 					for a := range queries {
@@ -164,14 +179,18 @@ func BenchmarkScores(b *testing.B) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for i := range kernels[1:] {
 		for _, v := range variants[:3] {
-			for _, n := range []int{1, 2, 3, 6, 16, 256} {
+			for _, n := range []int{1, 2, 3, 6, 16, 32, 64, 256, -16, -32, -64, -256} { // below 0: without packing
 				b.Run(fmt.Sprintf("%s/%v/queries=%d", kernels[1+i].name, v.kind, n), func(b *testing.B) {
 					using(b, &kernels[1+i])
+					n, prepare := max(n, -n), n > 0
 					rows, _ := stored(random(rng, 40*dim), v.kind)
-					q := random(rng, n*dim)
+					j := Job{Kind: v.kind, Rows: rows, Queries: random(rng, n*dim), Dim: dim}
+					if prepare {
+						j.Prepare()
+					}
 					out := make([]float32, 40*n)
 					for b.Loop() {
-						Job{Kind: v.kind, Rows: rows, Queries: q, Dim: dim}.Scores(out, 40)
+						j.Scores(out, 40)
 					}
 					b.ReportMetric(2*40*dim*float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 				})

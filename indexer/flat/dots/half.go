@@ -34,6 +34,9 @@ func FromHalf(h uint16) float32 {
 	return math.Float32frombits(math.Float32bits(f) | sign)
 }
 
+// FiniteHalf says whether h is neither NaN nor an infinity.
+func FiniteHalf(h uint16) bool { return h&0x7c00 != 0x7c00 }
+
 // ToHalf rounds f to the nearest half-precision number, ties to even; what is too
 // large becomes an infinity.
 func ToHalf(f float32) uint16 {

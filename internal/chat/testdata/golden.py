@@ -1,10 +1,11 @@
-"""Writes tokenizer.json and golden.json: conversations, their text by Jinja and their
-ids by Hugging Face's tokenizers.
+"""Writes tokenizer.json and, for each format, conversations with their text by Jinja and their
+ids by Hugging Face's tokenizers: golden.json (Qwen3-VL), qwen25vl.json, qwen25.json.
 
-    pip install tokenizers==0.22.2 jinja2 && python golden.py [TEMPLATE]
+    pip install tokenizers==0.23.3 jinja2==3.1.6 && python golden.py [QWEN3VL [QWEN25VL [QWEN25]]]
 
-TEMPLATE is a chat template; by default the one of this package. The published
-template of Qwen3-VL gives the same file.
+The arguments are files with chat templates; by default those written for this package. The published
+templates of Qwen3-VL, Qwen2.5-VL and Qwen2.5, as TRL 1.16.0 ships them, give the same files. Conversations that a template cannot
+tell (tools in Qwen2.5-VL's, images in Qwen2.5's) are left out of its file.
 """
 import json, os, sys
 import jinja2
@@ -30,7 +31,7 @@ with open(os.path.join(HERE, "tokenizer.json"), "w", encoding="utf-8") as f:
 
 env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
 env.filters["tojson"] = lambda x: json.dumps(x, ensure_ascii=False)
-template = env.from_string(open(sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "template.jinja"), encoding="utf-8").read())
+FORMATS = [("golden", "../template.jinja"), ("qwen25vl", "qwen25vl.jinja"), ("qwen25", "qwen25.jinja")]
 
 
 def image(h, w):
@@ -57,16 +58,34 @@ CASES = [
     {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [CALL]}], "tools": TOOLS[1:], "generate": False},
     {"messages": [{"role": "user", "content": [text("Before "), image(2, 2), text(" between\n"), image(4, 2), image(2, 2), text("after")]}, {"role": "tool", "content": [text("é"), image(2, 2)]}], "generate": True},
     {"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": ""}, {"role": "user", "content": ""}], "generate": True},
+    {"messages": [{"role": "system", "content": "Sys\n"}, {"role": "user", "content": [image(2, 2), text("q")]}, {"role": "assistant", "content": " a"}, {"role": "tool", "content": [text("r "), image(4, 4), image(2, 2)]}, {"role": "assistant", "content": "b"}], "generate": True},
+    {"messages": [{"role": "system", "content": ""}, {"role": "user", "content": "q"}], "generate": True},
+    {"messages": [{"role": "system", "content": ""}, {"role": "user", "content": "q"}], "tools": TOOLS[:1], "generate": True},
+    {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [CALL, CALL]}, {"role": "tool", "content": "r1"}, {"role": "tool", "content": "r2"}, {"role": "user", "content": "more"}], "tools": TOOLS, "generate": True},
 ]
-for c in CASES:
-    s = template.render(messages=c["messages"], tools=c.get("tools"), add_generation_prompt=c["generate"])
-    for m in c["messages"]:
-        for p in m["content"] if isinstance(m["content"], list) else []:
-            if p["type"] == "image":
-                n = p["grid"][1] * p["grid"][2] // 4
-                s = s.replace("<|vision_start|><|image_pad|><|vision_end|>", "<|vision_start|>" + "\0" * n + "<|vision_end|>", 1)
-    c["text"] = s.replace("\0", "<|image_pad|>")
-    c["ids"] = t.encode(c["text"], add_special_tokens=False).ids
-with open(os.path.join(HERE, "golden.json"), "w", encoding="utf-8") as f:
-    json.dump(CASES, f, ensure_ascii=False, indent=1)
-    f.write("\n")
+
+
+def told(name, c):
+    calls = any("tool_calls" in m for m in c["messages"])
+    lists = any(isinstance(m["content"], list) for m in c["messages"])
+    return not (name == "qwen25vl" and (calls or "tools" in c) or name == "qwen25" and lists)
+
+
+for k, (name, own) in enumerate(FORMATS):
+    path = sys.argv[k + 1] if len(sys.argv) > k + 1 else os.path.join(HERE, own)
+    template = env.from_string(open(path, encoding="utf-8").read())
+    out = []
+    for c in CASES:
+        if not told(name, c):
+            continue
+        s = template.render(messages=c["messages"], tools=c.get("tools"), add_generation_prompt=c["generate"])
+        for m in c["messages"]:
+            for p in m["content"] if isinstance(m["content"], list) else []:
+                if p["type"] == "image":
+                    n = p["grid"][1] * p["grid"][2] // 4
+                    s = s.replace("<|vision_start|><|image_pad|><|vision_end|>", "<|vision_start|>" + "\0" * n + "<|vision_end|>", 1)
+        c = dict(c, text=s.replace("\0", "<|image_pad|>"))
+        out.append(dict(c, ids=t.encode(c["text"], add_special_tokens=False).ids))
+    with open(os.path.join(HERE, name + ".json"), "w", encoding="utf-8") as f:
+        json.dump(out, f, ensure_ascii=False, indent=1)
+        f.write("\n")

@@ -82,7 +82,7 @@ func tiny() config {
 
 func load(t testing.TB, dir string) *Encoder {
 	t.Helper()
-	e, err := Load(dir)
+	e, err := Load(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestRefusals(t *testing.T) {
 		}, "Dense"},
 		"max_tokens": {func(_ map[string]safetensors.Tensor, f map[string]string) { f["searchloop.json"] = `{"max_tokens":0}` }, "max_tokens"},
 	} {
-		_, err := Load(write(t, tiny(), 9, c.edit))
+		_, err := Load(write(t, tiny(), 9, c.edit), "")
 		if fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,6 +1,7 @@
 package bert
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -26,6 +27,17 @@ type config struct {
 	Types        int     `json:"type_vocab_size"`
 	Eps          float32 `json:"layer_norm_eps"`
 	Pad          int     `json:"pad_token_id"`
+
+	// Jina's models only.
+	RotaryBase float64  `json:"rotary_emb_base,omitempty"`
+	Rope       rope     `json:"rope_parameters,omitzero"` // transformers' way to say the same
+	Adapters   []string `json:"lora_adaptations,omitempty"`
+	Alpha      float32  `json:"lora_alpha,omitempty"`
+	Rank       int      `json:"lora_rank,omitempty"`
+}
+
+type rope struct {
+	Theta float64 `json:"rope_theta"`
 }
 
 // xlm says whether the model is of RoBERTa's kind. Its positions count from the
@@ -33,10 +45,17 @@ type config struct {
 // id and is not counted.
 func (c *config) xlm() bool { return c.ModelType != "bert" }
 
+// rotary says whether the places of tokens turn queries and keys (Jina) instead of
+// being looked up in a table. Such a model is blind to padding tokens.
+func (c *config) rotary() bool { return c.PositionType == "rotary" }
+
 func readConfig(dir string) (config, error) {
 	path := filepath.Join(dir, "config.json")
 	c := config{Act: "gelu", PositionType: "absolute", Types: 2, Eps: 1e-12, Pad: 1}
 	found, err := readJSON(path, &c)
+	if err == nil && c.ModelType == "jina_clip" {
+		err = c.readClip(path)
+	}
 	switch {
 	case err != nil:
 		return c, err
@@ -46,9 +65,14 @@ func readConfig(dir string) (config, error) {
 	bad := func(format string, args ...any) (config, error) {
 		return c, fail.New(fail.BadInput, op, path, format, args...)
 	}
-	if c.ModelType != "bert" && c.ModelType != "roberta" && c.ModelType != "xlm-roberta" {
-		return bad("model_type is %q; bert, roberta and xlm-roberta are known", c.ModelType)
+	switch c.ModelType {
+	case "bert", "roberta", "xlm-roberta":
+	case "jina_embeddings_v3":
+		c.PositionType = "rotary"
+	default:
+		return bad("model_type is %q; bert, roberta, xlm-roberta, jina_embeddings_v3 and jina_clip are known", c.ModelType)
 	}
+	c.RotaryBase = cmp.Or(c.RotaryBase, c.Rope.Theta)
 	const most = 1 << 24
 	for _, f := range []struct {
 		name  string
@@ -66,8 +90,14 @@ func readConfig(dir string) (config, error) {
 		return bad("pad_token_id %d leaves no positions of %d", c.Pad, c.Positions)
 	case c.Hidden%c.Heads != 0:
 		return bad("hidden_size %d is not a multiple of num_attention_heads %d", c.Hidden, c.Heads)
-	case c.PositionType != "absolute":
-		return bad("position_embedding_type is %q; only \"absolute\" is known", c.PositionType)
+	case c.PositionType != "absolute" && !(c.rotary() && c.xlm()):
+		return bad("position_embedding_type is %q; absolute is known, and rotary for XLM-R's kind", c.PositionType)
+	case c.rotary() && c.Positions > 1<<17: // no table in the file bounds them
+		return bad("max_position_embeddings is %d", c.Positions)
+	case c.rotary() && (!(c.RotaryBase > 1) || c.Hidden/c.Heads%2 != 0):
+		return bad("rotary positions of base %g in heads of %d", c.RotaryBase, c.Hidden/c.Heads)
+	case c.Rank < 0 || c.Rank > 1<<10 || len(c.Adapters) > 1<<10:
+		return bad("%d adapters of rank %d", len(c.Adapters), c.Rank)
 	case !(c.Eps >= 0):
 		return bad("layer_norm_eps is %g", c.Eps)
 	case activations[c.Act] == nil:

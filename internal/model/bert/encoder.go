@@ -9,11 +9,9 @@
 package bert
 
 import (
-	"math"
 	"sync"
 
 	"searchloop/internal/fail"
-	"searchloop/internal/gemm"
 	"searchloop/internal/par"
 	"searchloop/internal/vec"
 )
@@ -24,8 +22,9 @@ type Encoder struct {
 	config    config
 	pooling   pooling
 	words     []float32 // [vocab, hidden]
-	positions []float32 // [positions, hidden], type 0 added
+	positions []float32 // [positions, hidden], type 0 added; nil: rotary
 	types     []float32
+	turns     turns // rotary positions
 	embedNorm norm
 	layers    []layer
 	spaces    sync.Pool // of *space
@@ -42,9 +41,10 @@ var activations = map[string]func(dst, x []float32){
 	},
 }
 
-// chunkTokens bounds the tokens that go through the layers at once, and with them
-// the memory of a call, whatever the number of sequences.
-const chunkTokens = 4096
+// chunkTokens bounds the tokens that go through the layers at once: few enough for
+// their states to stay in a core's cache, and for the memory of a call not to grow
+// with the number of sequences.
+const chunkTokens = 1024
 
 // Dim is the length of a vector.
 func (e *Encoder) Dim() int { return e.config.Hidden }
@@ -75,28 +75,52 @@ func (e *Encoder) Encode(seqs [][]int32) ([]float32, error) {
 	}
 	dim := e.config.Hidden
 	out := make([]float32, len(seqs)*dim)
-	for lo := 0; lo < len(seqs); {
-		hi, tokens := lo, 0
-		for hi < len(seqs) && (hi == lo || tokens+len(seqs[hi]) <= chunkTokens) {
-			tokens += len(seqs[hi])
-			hi++
+	// Several chunks go through the layers side by side, each on one core; a single
+	// one is spread over all cores.
+	ends := chunks(seqs, par.Workers())
+	par.For(len(ends), 1, func(lo, hi int) {
+		for c := lo; c < hi; c++ {
+			from := 0
+			if c > 0 {
+				from = ends[c-1]
+			}
+			e.encodeChunk(out[from*dim:ends[c]*dim], seqs[from:ends[c]])
 		}
-		e.encodeChunk(out[lo*dim:hi*dim], seqs[lo:hi], tokens)
-		lo = hi
-	}
+	})
 	return out, nil
 }
 
-func (e *Encoder) encodeChunk(out []float32, seqs [][]int32, tokens int) {
+// chunks cuts seqs where chunks end: at chunkTokens, or earlier, so that every
+// worker has something to do while the chunks stay worth a product.
+func chunks(seqs [][]int32, workers int) (ends []int) {
+	all := 0
+	for _, s := range seqs {
+		all += len(s)
+	}
+	most := min(chunkTokens, max(all/workers, chunkTokens/4))
+	tokens := 0
+	for i, s := range seqs {
+		if tokens > 0 && tokens+len(s) > most {
+			ends, tokens = append(ends, i), 0
+		}
+		tokens += len(s)
+	}
+	if len(seqs) > 0 {
+		ends = append(ends, len(seqs))
+	}
+	return ends
+}
+
+func (e *Encoder) encodeChunk(out []float32, seqs [][]int32) {
 	s, _ := e.spaces.Get().(*space)
 	if s == nil {
 		s = new(space)
 	}
 	defer e.spaces.Put(s)
-	s.reset(&e.config, seqs, tokens)
-	e.embed(s, seqs)
+	s.reset(&e.config, seqs)
+	e.embed(s)
 	for i := range e.layers {
-		e.layers[i].forward(s, &e.config)
+		e.layers[i].forward(s, e)
 	}
 	dim := e.config.Hidden
 	par.For(len(seqs), 16, func(lo, hi int) {
@@ -107,37 +131,26 @@ func (e *Encoder) encodeChunk(out []float32, seqs [][]int32, tokens int) {
 				copy(v, rows)
 			} else {
 				vec.SumRows(v, rows)
-				vec.Scale(v, v, 1/float32(len(seqs[i])))
+				vec.Scale(v, v, 1/float32(len(rows)/dim))
 			}
 			if e.pooling.normalise {
-				// As torch.nn.functional.normalize: a zero vector stays zero.
-				length := max(math.Sqrt(float64(vec.SumSq(v))), 1e-12)
-				vec.Scale(v, v, float32(1/length))
+				vec.Unit(v)
 			}
 		}
 	})
 }
 
 // embed fills s.x with the sum of the embeddings, normalised.
-func (e *Encoder) embed(s *space, seqs [][]int32) {
+func (e *Encoder) embed(s *space) {
 	dim := e.config.Hidden
-	par.For(len(seqs), 8, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			at := 0
-			if e.config.xlm() {
-				at = e.config.Pad + 1
+	par.For(s.tokens, 1+1<<13/dim, func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			row, other := s.x[r*dim:][:dim], e.types[:dim]
+			if e.positions != nil {
+				other = e.positions[s.places[r]*dim:][:dim]
 			}
-			for p, id := range seqs[i] {
-				row := s.x[(s.starts[i]+p)*dim:][:dim]
-				place := at
-				if e.config.xlm() && int(id) == e.config.Pad {
-					place = e.config.Pad
-				} else {
-					at++
-				}
-				vec.Add(row, e.words[int(id)*dim:][:dim], e.positions[place*dim:][:dim])
-				vec.LayerNorm(row, row, e.embedNorm.w, e.embedNorm.b, e.config.Eps)
-			}
+			vec.Add(row, e.words[int(s.ids[r])*dim:][:dim], other)
+			vec.LayerNorm(row, row, e.embedNorm.w, e.embedNorm.b, e.config.Eps)
 		}
 	})
 }
@@ -145,6 +158,8 @@ func (e *Encoder) embed(s *space, seqs [][]int32) {
 // space is the working memory of a chunk.
 type space struct {
 	tokens, longest int
+	ids             []int32
+	places          []int     // of the tokens, in the table of positions
 	starts          []int     // first row of each sequence, and the end
 	jobs            []job     // the attention's pieces
 	x               []float32 // [tokens, hidden]
@@ -154,24 +169,29 @@ type space struct {
 	up              []float32 // [tokens, intermediate]
 }
 
-func (s *space) reset(c *config, seqs [][]int32, tokens int) {
-	s.tokens, s.longest = tokens, 0
+func (s *space) reset(c *config, seqs [][]int32) {
+	s.longest = 0
+	s.ids, s.places = s.ids[:0], s.places[:0]
 	s.starts = append(s.starts[:0], 0)
 	s.jobs = s.jobs[:0]
-	for i, q := range seqs {
-		s.longest = max(s.longest, len(q))
+	for _, q := range seqs {
+		start := len(s.ids)
+		s.place(c, q)
+		n := len(s.ids) - start
+		s.longest = max(s.longest, n)
 		for h := range c.Heads {
-			for from := 0; from < len(q); from += queryRows {
-				s.jobs = append(s.jobs, job{s.starts[i], len(q), h, from})
+			for from := 0; from < n; from += queryRows {
+				s.jobs = append(s.jobs, job{start, n, h, from})
 			}
 		}
-		s.starts = append(s.starts, s.starts[i]+len(q))
+		s.starts = append(s.starts, start+n)
 	}
+	s.tokens = len(s.ids)
 	for _, b := range []struct {
 		buf   *[]float32
 		width int
 	}{{&s.x, c.Hidden}, {&s.qkv, 3 * c.Hidden}, {&s.mixed, c.Hidden}, {&s.y, c.Hidden}, {&s.up, c.Intermediate}} {
-		if n := tokens * b.width; cap(*b.buf) < n {
+		if n := s.tokens * b.width; cap(*b.buf) < n {
 			*b.buf = make([]float32, n)
 		} else {
 			*b.buf = (*b.buf)[:n]
@@ -179,8 +199,24 @@ func (s *space) reset(c *config, seqs [][]int32, tokens int) {
 	}
 }
 
-// apply computes y = x·wᵀ + b for rows of x.
-func (l *linear) apply(y, x []float32, rows, out, in int) {
-	gemm.NT(y, x, l.w, rows, out, in, false)
-	par.For(rows, 1+1<<15/out, func(lo, hi int) { vec.AddRows(y[lo*out:hi*out], l.b) })
+// place appends a sequence's tokens and their places. A rotary model leaves padding
+// tokens out: they are seen by no other token, and not counted.
+func (s *space) place(c *config, q []int32) {
+	at := 0
+	if c.xlm() && !c.rotary() {
+		at = c.Pad + 1
+	}
+	for _, id := range q {
+		switch pad := c.xlm() && int(id) == c.Pad; {
+		case pad && c.rotary():
+			at++
+			continue
+		case pad:
+			s.places = append(s.places, c.Pad)
+		default:
+			s.places = append(s.places, at)
+			at++
+		}
+		s.ids = append(s.ids, id)
+	}
 }

@@ -1,8 +1,10 @@
 package bert
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"searchloop/internal/gemm"
@@ -21,9 +23,13 @@ var scores = sync.Pool{New: func() any { return new([]float32) }}
 
 // forward takes s.x through the layer: attention and a two-layer perceptron, each
 // added to its input and normalised after.
-func (l *layer) forward(s *space, c *config) {
+func (l *layer) forward(s *space, e *Encoder) {
+	c := &e.config
 	h := c.Hidden
-	l.qkv.apply(s.qkv, s.x, s.tokens, 3*h, h)
+	l.qkv.apply(s.qkv, s.x, s.tokens, nil)
+	if c.rotary() {
+		e.turns.turn(s, c)
+	}
 	par.For(len(s.jobs), 1, func(lo, hi int) {
 		buf := scores.Get().(*[]float32)
 		if n := queryRows * s.longest; len(*buf) < n {
@@ -34,17 +40,37 @@ func (l *layer) forward(s *space, c *config) {
 		}
 		scores.Put(buf)
 	})
-	l.out.apply(s.y, s.mixed, s.tokens, h, h)
-	l.attentionNorm.addAndNormalise(s.x, s.y, h, c.Eps)
+	l.out.addAndNormalise(s.x, s.y, s.mixed, s.tokens, l.attentionNorm, c.Eps)
+	l.up.apply(s.up, s.x, s.tokens, activations[c.Act])
+	l.down.addAndNormalise(s.x, s.y, s.up, s.tokens, l.outputNorm, c.Eps)
+}
 
-	l.up.apply(s.up, s.x, s.tokens, c.Intermediate, h)
-	act := activations[c.Act]
-	par.For(s.tokens, 1+1<<13/c.Intermediate, func(lo, hi int) {
-		rows := s.up[lo*c.Intermediate : hi*c.Intermediate]
-		act(rows, rows)
+// apply sets y = act(x·wᵀ + b) for rows of x; no act leaves the sum.
+func (l *linear) apply(y, x []float32, rows int, act func(dst, x []float32)) {
+	l.w.NT(y, x, rows, false)
+	out := len(l.b)
+	par.For(rows, 1+1<<13/out, func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			row := y[r*out : (r+1)*out]
+			if vec.Add(row, row, l.b); act != nil {
+				act(row, row)
+			}
+		}
 	})
-	l.down.apply(s.y, s.up, s.tokens, h, c.Intermediate)
-	l.outputNorm.addAndNormalise(s.x, s.y, h, c.Eps)
+}
+
+// addAndNormalise sets x = norm(x + y), y = in·wᵀ + b, row by row.
+func (l *linear) addAndNormalise(x, y, in []float32, rows int, n norm, eps float32) {
+	l.w.NT(y, in, rows, false)
+	out := len(l.b)
+	par.For(rows, 1+1<<13/out, func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			row, add := x[r*out:(r+1)*out], y[r*out:(r+1)*out]
+			vec.Add(add, add, l.b)
+			vec.Add(row, row, add)
+			vec.LayerNorm(row, row, n.w, n.b, eps)
+		}
+	})
 }
 
 func (j job) attend(s *space, p []float32, hidden, dim int) {
@@ -63,20 +89,12 @@ func (j job) attend(s *space, p []float32, hidden, dim int) {
 	gemm.NNView(out, gemm.View{Data: p, Stride: n}, head(j.start, 2), rows, dim, n, false)
 }
 
-// addAndNormalise sets x = norm(x + y), row by row.
-func (n *norm) addAndNormalise(x, y []float32, dim int, eps float32) {
-	par.For(len(x)/dim, 1+1<<13/dim, func(lo, hi int) {
-		for r := lo; r < hi; r++ {
-			row := x[r*dim : (r+1)*dim]
-			vec.Add(row, row, y[r*dim:(r+1)*dim])
-			vec.LayerNorm(row, row, n.w, n.b, eps)
-		}
-	})
-}
-
 func (e *Encoder) checkSequence(s []int32) error {
 	if len(s) == 0 || len(s) > e.MaxTokens() {
 		return fmt.Errorf("%d tokens; 1 to %d are allowed", len(s), e.MaxTokens())
+	}
+	if pad := int32(e.config.Pad); e.config.rotary() && !slices.ContainsFunc(s, func(id int32) bool { return id != pad }) {
+		return errors.New("nothing but padding tokens")
 	}
 	for i, id := range s {
 		if id < 0 || int(id) >= e.config.Vocab {

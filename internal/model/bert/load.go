@@ -1,16 +1,21 @@
 package bert
 
 import (
-	"slices"
 	"strconv"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/gemm"
 	"searchloop/internal/safetensors"
+	"searchloop/internal/vec"
 )
 
-// norm and linear are a layer's parameters; a linear's w is [out, in].
+// norm and linear are a layer's parameters. A linear's w is [out, in], packed once:
+// texts come in small chunks, for each of which packing would be done anew.
 type norm struct{ w, b []float32 }
-type linear struct{ w, b []float32 }
+type linear struct {
+	w *gemm.Packed
+	b []float32
+}
 
 type layer struct {
 	qkv, out      linear // query, key and value are one product
@@ -19,8 +24,27 @@ type layer struct {
 	outputNorm    norm
 }
 
-// Load reads an encoder from a model folder.
-func Load(dir string) (*Encoder, error) {
+// wordEmbeddings is the tensor that every checkpoint has.
+const wordEmbeddings = "embeddings.word_embeddings"
+
+// naming is how a family of checkpoints calls its tensors.
+type naming struct {
+	embedNorm                                string
+	layer                                    string   // before the number
+	qkv                                      []string // in one matrix, or in three
+	out, attentionNorm, up, down, outputNorm string
+}
+
+var namings = []naming{
+	{"embeddings.LayerNorm", "encoder.layer.", []string{"attention.self.query", "attention.self.key", "attention.self.value"},
+		"attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"},
+	// Jina's.
+	{"emb_ln", "encoder.layers.", []string{"mixer.Wqkv"}, "mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"},
+}
+
+// Load reads an encoder from a model folder, with one of its adapters merged; ""
+// means none. Of a jina_clip folder it is the text tower.
+func Load(dir, adapter string) (*Encoder, error) {
 	c, err := readConfig(dir)
 	if err != nil {
 		return nil, err
@@ -36,41 +60,49 @@ func Load(dir string) (*Encoder, error) {
 	defer m.Close()
 	e := &Encoder{config: c, pooling: p}
 	r := &reader{m: m, dir: dir}
-	for _, prefix := range []string{"", "bert.", "roberta.", "0.auto_model."} {
-		if _, _, ok := m.Info(prefix + "embeddings.word_embeddings.weight"); ok {
-			r.prefix = prefix
-		}
+	r.findPrefix()
+	if err := r.chooseAdapter(&c, adapter); err != nil {
+		return nil, err
 	}
+	n := r.naming()
 	h := c.Hidden
-	e.words = r.read("embeddings.word_embeddings.weight", c.Vocab, h)
-	e.positions = r.read("embeddings.position_embeddings.weight", c.Positions, h)
-	e.types = r.read("embeddings.token_type_embeddings.weight", c.Types, h)
-	e.embedNorm = r.norm("embeddings.LayerNorm", h)
+	e.words = r.embedding(wordEmbeddings, c.Vocab, h)
+	e.types = r.embedding("embeddings.token_type_embeddings", c.Types, h)
+	if c.rotary() {
+		e.turns = c.turns()
+	} else {
+		e.positions = r.read("embeddings.position_embeddings.weight", c.Positions, h)
+	}
+	e.embedNorm = r.norm(n.embedNorm, h)
 	for i := range c.Layers {
 		if r.err != nil {
 			break // before a long list of layers is made for a file that has none
 		}
-		at := "encoder.layer." + strconv.Itoa(i) + "."
+		at := n.layer + strconv.Itoa(i) + "."
 		var l layer
-		for _, name := range []string{"query", "key", "value"} {
-			x := r.linear(at+"attention.self."+name, h, h)
-			l.qkv.w, l.qkv.b = append(l.qkv.w, x.w...), append(l.qkv.b, x.b...)
+		var names []string
+		for _, name := range n.qkv {
+			names = append(names, at+name)
 		}
-		l.out = r.linear(at+"attention.output.dense", h, h)
-		l.attentionNorm = r.norm(at+"attention.output.LayerNorm", h)
-		l.up = r.linear(at+"intermediate.dense", c.Intermediate, h)
-		l.down = r.linear(at+"output.dense", h, c.Intermediate)
-		l.outputNorm = r.norm(at+"output.LayerNorm", h)
+		l.qkv = r.linear(3*h, h, names...)
+		l.out = r.linear(h, h, at+n.out)
+		l.attentionNorm = r.norm(at+n.attentionNorm, h)
+		l.up = r.linear(c.Intermediate, h, at+n.up)
+		l.down = r.linear(h, c.Intermediate, at+n.down)
+		l.outputNorm = r.norm(at+n.outputNorm, h)
 		e.layers = append(e.layers, l)
+	}
+	if r.files != nil {
+		if err := r.files.close(); r.err == nil {
+			r.err = err
+		}
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
 	// Every text is of type 0: one addition less for each token.
-	for i := range c.Positions {
-		for j := range h {
-			e.positions[i*h+j] += e.types[j]
-		}
+	for at := 0; at < len(e.positions); at += h {
+		vec.Add(e.positions[at:at+h], e.positions[at:at+h], e.types[:h])
 	}
 	return e, nil
 }
@@ -80,28 +112,57 @@ type reader struct {
 	m           *safetensors.Model
 	dir, prefix string
 	err         error
+
+	adapter, adapters, rank int // adapter -1: none
+	scale                   float32
+	files                   *adapterFiles // the adapter, where it is in files of its own
 }
 
-func (r *reader) read(name string, shape ...int) []float32 {
-	if r.err != nil {
-		return nil
+// findPrefix sets what stands before the names of the checkpoint's tensors.
+func (r *reader) findPrefix() {
+	for _, prefix := range []string{"", "bert.", "roberta.", "0.auto_model.", "text_model.transformer.", "text_model.transformer.roberta."} {
+		for _, name := range []string{".weight", adapted + "original"} {
+			if _, _, ok := r.m.Info(prefix + wordEmbeddings + name); ok {
+				r.prefix = prefix
+				return
+			}
+		}
 	}
-	_, have, ok := r.m.Info(r.prefix + name)
-	if !ok {
-		r.err = fail.New(fail.BadInput, op, r.dir, "tensor %q is missing", r.prefix+name)
-		return nil
+}
+
+// naming is the one that the first layer's norm is found by; BERT's if none is.
+func (r *reader) naming() naming {
+	for _, n := range namings {
+		if _, _, ok := r.m.Info(r.prefix + n.layer + "0." + n.outputNorm + ".weight"); ok {
+			return n
+		}
 	}
-	if !slices.Equal(have, shape) {
-		r.err = fail.New(fail.BadInput, op, r.dir, "tensor %q has shape %d where config.json asks for %d", r.prefix+name, have, shape)
-		return nil
+	return namings[0]
+}
+
+func (r *reader) read(name string, shape ...int) (x []float32) {
+	if r.err == nil {
+		x, r.err = r.m.Shaped(r.prefix+name, shape...)
+		r.err = fail.Wrap(fail.BadInput, op, r.dir, r.err)
 	}
-	x, err := r.m.Float32(r.prefix + name)
-	r.err = err
 	return x
 }
 
-func (r *reader) linear(name string, out, in int) linear {
-	return linear{r.read(name+".weight", out, in), r.read(name+".bias", out)}
+// linear joins layers of equal size that read the same input.
+func (r *reader) linear(out, in int, names ...string) linear {
+	var w, b []float32
+	for _, n := range names {
+		w = append(w, r.weight(n, out/len(names), in, "lora_B", "lora_A")...)
+		b = append(b, r.read(n+".bias", out/len(names))...)
+	}
+	if r.err != nil {
+		return linear{}
+	}
+	return linear{gemm.Pack(w, out, in), b}
+}
+
+func (r *reader) embedding(name string, rows, dim int) []float32 {
+	return r.weight(name, rows, dim, "lora_A", "lora_B")
 }
 
 // norm also knows the names that checkpoints converted from TensorFlow carry.

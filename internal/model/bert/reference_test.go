@@ -75,13 +75,25 @@ func layer64(x [][]float64, l layer, c config) {
 
 func linear64(x []float64, l linear) []float64 {
 	y := make([]float64, len(l.b))
+	w := unpacked(l, len(x))
 	for i := range y {
 		y[i] = float64(l.b[i])
 		for j, v := range x {
-			y[i] += v * float64(l.w[i*len(x)+j])
+			y[i] += v * float64(w[j*len(y)+i])
 		}
 	}
 	return y
+}
+
+// unpacked is a layer's weight transposed, [in, out]: the product of the unit
+// matrix with it, which is exact.
+func unpacked(l linear, in int) []float32 {
+	unit, w := make([]float32, in*in), make([]float32, in*len(l.b))
+	for i := range in {
+		unit[i*in+i] = 1
+	}
+	l.w.NT(w, unit, in, false)
+	return w
 }
 
 func add64(x, y []float64) {

@@ -52,7 +52,7 @@ func TestXLMRRefuses(t *testing.T) {
 	} {
 		bad := c
 		change(&bad)
-		_, err := Load(write(t, bad, 1, func(map[string]safetensors.Tensor, map[string]string) {}))
+		_, err := Load(write(t, bad, 1, func(map[string]safetensors.Tensor, map[string]string) {}), "")
 		if fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}

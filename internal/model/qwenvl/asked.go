@@ -30,21 +30,22 @@ func (p *Pass) ask(rows []int32) {
 	s := &p.asked
 	*s = asked{
 		rows: append(p.ws.intSlice(n)[:0], rows...), norm: a.Floats(n * h), q0: a.Floats(n * qd),
-		lse: a.Floats(n * c.Heads), cos: a.Floats(n * d / 2), sin: a.Floats(n * d / 2),
+		lse: a.Full(n * c.Heads), cos: a.Full(n * d / 2), sin: a.Full(n * d / 2),
 		feed: feedActs{x: a.Floats(n * h), att: a.Floats(n * qd)},
 	}
 	s.at = be.UploadInts(s.rows)
 	be.Gather(s.feed.x, p.last.x, s.at, h)
 	be.Gather(s.cos, in.cos, s.at, d/2)
 	be.Gather(s.sin, in.sin, s.at, d/2)
-	inv := a.Floats(n)
+	inv := a.Full(n)
 	be.RMSNorm(s.norm, inv, s.feed.x, l.norm1.w, n, h, c.RMSEps)
 	be.Linear(s.q0, s.norm, l.q.w, l.qB.w, n, h, qd, false)
 	s.q, s.invQ = m.turned(a, packed(s.q0, qd), l.qNorm, s.cos, s.sin, n, c.Heads)
 	_, _, v := parts(p.last.kv, 0, kd)
 	be.Attention(s.feed.att, s.lse, s.q, p.last.k, v, p.cu, s.at, m.textHeads())
 	norm, act := a.Floats(n*h), a.Floats(n*c.Intermediate)
-	s.out = p.feed(l, &s.feed, n, norm, act)
+	s.out = a.Floats(n * h)
+	p.feed(l, &s.feed, n, norm, act, s.out, p.forced(len(m.layers)-1, s.rows))
 	if i := len(m.layers) - 1; p.vision != nil && i < len(p.vision.deep) {
 		var at, of []int32
 		for j, pad := range in.pads.Host() {

@@ -47,6 +47,19 @@ func (p *Pass) layerBackward(i int, dx *tensor.Tensor, g *grads) {
 	m, l, s := p.m, &p.m.layers[i], &p.layers[i]
 	be, c, n := m.be, &m.cfg, p.in.rows
 	h, qd, kd := c.Hidden, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	a := p.ws.arena
+	mark := a.Mark()
+	switch m.recompute {
+	case RecomputeFull:
+		p.run(i, s.feed.x, g.norm, g.act, a.Floats(n*h), s.chosen)
+	case RecomputeSelective:
+		q, k, _ := parts(s.qkv, qd, kd)
+		if l.qNorm.n > 0 { // otherwise they were turned in place
+			s.q, s.invQ = m.turned(a, q, l.qNorm, p.in.cos, p.in.sin, n, c.Heads)
+			s.k, s.invK = m.turned(a, k, l.kNorm, p.in.cos, p.in.sin, n, c.KVHeads)
+		}
+	}
+	defer a.Release(mark)
 	p.feedBackward(l, &s.feed, n, dx, g)
 	_, _, v := parts(s.qkv, qd, kd)
 	q0, k0, _ := parts(s.qkv, qd, kd)
@@ -65,8 +78,15 @@ func (p *Pass) layerBackward(i int, dx *tensor.Tensor, g *grads) {
 func (p *Pass) feedBackward(l *layer, s *feedActs, n int, dx *tensor.Tensor, g *grads) {
 	be, c, a := p.m.be, &p.m.cfg, p.ws.arena
 	h, qd, mid := c.Hidden, c.Heads*c.HeadDim, c.Intermediate
-	act, dact, dgateUp := a.View(g.act, 0, n*mid), a.View(g.dact, 0, n*mid), a.View(g.dgateUp, 0, n*2*mid)
 	norm, dnorm, datt := a.View(g.norm, 0, n*h), a.View(g.dnorm, 0, n*h), a.View(g.datt, 0, n*qd)
+	if l.sparse != nil {
+		be.RMSNormAgain(norm, s.inv2, s.mid, l.norm2.w, n, h)
+		p.m.expertsBackward(a, l.sparse, s.routed, dnorm, dx, norm)
+		be.RMSNormBackward(dx, l.norm2.g, dnorm, s.mid, l.norm2.w, s.inv2, n, h)
+		be.LinearBackward(datt, l.o.g, nil, dx, s.att, l.o.w, n, qd, h, false)
+		return
+	}
+	act, dact, dgateUp := a.View(g.act, 0, n*mid), a.View(g.dact, 0, n*mid), a.View(g.dgateUp, 0, n*2*mid)
 	be.LinearBackward(dact, nil, nil, dx, nil, l.down.w, n, mid, h, false)
 	be.SwiGLUBackward(dgateUp, act, dact, s.gateUp, n, mid)
 	be.LinearBackward(nil, l.down.g, nil, dx, act, nil, n, mid, h, false)

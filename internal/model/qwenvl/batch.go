@@ -13,6 +13,12 @@ type Batch struct {
 	CuSeqlens []int32
 	Positions [3][]int32
 	Images    []Image
+
+	// Routes are experts to take instead of those the routers would choose, by
+	// layer: TopExperts numbers a token, best first. A layer that is nil, and a
+	// token whose first number is negative, is routed anew. A Pass's Routes are of
+	// this form.
+	Routes [][]int32
 }
 
 // Image is one image: its grid in patches, its patches in merge-block order,
@@ -137,7 +143,7 @@ func (m *Model) prepare(ws *workspace, tokens []int32, pos *[3][]int32, bounds [
 	half := cfg.HeadDim / 2
 	in := input{
 		rows: n, ids: m.be.UploadInts(ids), pads: m.be.UploadInts(padRows), images: len(images),
-		cos: ws.arena.Floats(n * half), sin: ws.arena.Floats(n * half),
+		cos: ws.arena.Full(n * half), sin: ws.arena.Full(n * half),
 	}
 	m.be.RopeTable(in.cos, in.sin, m.be.UploadInts(all), n, m.freq, m.axis)
 	return in, nil

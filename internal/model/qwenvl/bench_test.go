@@ -2,9 +2,9 @@ package qwenvl
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
-	"time"
+
+	"searchloop/internal/bench"
 )
 
 // measure runs f and reports tokens a second, and processor time a token, which
@@ -13,21 +13,13 @@ func measure(b *testing.B, tokens int, f func()) {
 	f() // takes memory
 	f() // joins it
 	b.ReportAllocs()
-	before := processorTime()
+	before := bench.ProcessorTime()
 	for b.Loop() {
 		f()
 	}
 	n := float64(b.N * tokens)
 	b.ReportMetric(n/b.Elapsed().Seconds(), "tokens/s")
-	b.ReportMetric(float64((processorTime()-before).Nanoseconds())/n/1000, "cpu-µs/token")
-}
-
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	b.ReportMetric(float64((bench.ProcessorTime()-before).Nanoseconds())/n/1000, "cpu-µs/token")
 }
 
 // demoConfig is about the size of the model that the demonstration trains.

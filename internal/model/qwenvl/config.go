@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"searchloop/internal/fail"
 )
@@ -35,12 +36,35 @@ type Config struct {
 	DType        string  // of the weights that Init'ed models are saved with: F32 (default) or BF16
 	InitStd      float64 // standard deviation of Init; default 0.02
 
+	// Sparse layers (Qwen3-MoE, Qwen3-VL-MoE) have Experts MLPs of width
+	// ExpertWidth instead of one, and every token takes TopExperts of them. All
+	// layers but those of DenseLayers and those that SparseStep passes over are
+	// sparse. Experts 0 means that there are none.
+	Experts, TopExperts, ExpertWidth int
+	SparseStep                       int
+	DenseLayers                      []int
+	ExpertLayout                     ExpertLayout
+
 	// The special tokens of images. Without a vision tower they are -1.
 	ImagePadID, VideoPadID, VisionStartID, VisionEndID int32
 
 	// The geometry of images; zero without a vision tower.
 	PatchSize, MergeSize, TemporalPatch int
 	Vision                              VisionConfig
+}
+
+// ExpertLayout is how a checkpoint stores the experts of a layer.
+type ExpertLayout int
+
+const (
+	ExpertsStacked    ExpertLayout = iota // gate_up_proj [experts, 2·width, hidden], down_proj [experts, hidden, width]
+	ExpertsTransposed                     // gate_up_proj [experts, hidden, 2·width], down_proj [experts, width, hidden]: Qwen3-VL-MoE as published
+	ExpertsSeparate                       // gate_proj, up_proj and down_proj of every expert: Qwen3-MoE
+)
+
+// Sparse says whether a layer has experts.
+func (c Config) Sparse(layer int) bool {
+	return c.Experts > 0 && !slices.Contains(c.DenseLayers, layer) && (layer+1)%c.SparseStep == 0
 }
 
 // VisionConfig is the vision tower; Depth 0 means there is none.
@@ -105,6 +129,14 @@ type rawText struct {
 	Theta        float64  `json:"rope_theta"`
 	Scaling      *rawRope `json:"rope_scaling"`
 	Parameters   *rawRope `json:"rope_parameters"`
+
+	Experts     int   `json:"num_experts"`
+	Experts5    int   `json:"num_local_experts"` // as transformers 5 writes it
+	TopExperts  int   `json:"num_experts_per_tok"`
+	ExpertWidth int   `json:"moe_intermediate_size"`
+	SparseStep  *int  `json:"decoder_sparse_step"`
+	DenseLayers []int `json:"mlp_only_layers"`
+	NormTopK    *bool `json:"norm_topk_prob"`
 }
 
 // rawRope is rope_scaling (transformers 4, with rope_theta beside it) or
@@ -162,9 +194,9 @@ func ParseConfig(data []byte) (Config, error) {
 		return bad("not a model configuration: %v", err)
 	}
 	switch raw.ModelType {
-	case "qwen3_vl", "qwen3", "qwen2_5_vl", "qwen2", "llama":
+	case "qwen3_vl", "qwen3", "qwen3_vl_moe", "qwen3_moe", "qwen2_5_vl", "qwen2", "llama":
 	default:
-		return bad("model_type %q is not supported (qwen3_vl, qwen3, qwen2_5_vl, qwen2 and llama are)", raw.ModelType)
+		return bad("model_type %q is not supported (qwen3_vl, qwen3, qwen3_vl_moe, qwen3_moe, qwen2_5_vl, qwen2 and llama are)", raw.ModelType)
 	}
 	text := data
 	if raw.Text != nil {
@@ -185,6 +217,11 @@ func ParseConfig(data []byte) (Config, error) {
 		c.Family = Qwen2
 	case "llama":
 		c.Family = Llama
+	}
+	if raw.ModelType == "qwen3_vl_moe" || raw.ModelType == "qwen3_moe" {
+		if err := c.readExperts(&t, raw.ModelType); err != nil {
+			return Config{}, err
+		}
 	}
 	if c.KVHeads == 0 {
 		c.KVHeads = c.Heads
@@ -231,7 +268,7 @@ func ParseConfig(data []byte) (Config, error) {
 	default:
 		c.DType = "F32"
 	}
-	if raw.ModelType == "qwen3_vl" || raw.ModelType == "qwen2_5_vl" {
+	if raw.ModelType == "qwen3_vl" || raw.ModelType == "qwen3_vl_moe" || raw.ModelType == "qwen2_5_vl" {
 		if err := c.readVision(&raw); err != nil {
 			return Config{}, err
 		}
@@ -240,6 +277,30 @@ func ParseConfig(data []byte) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+func (c *Config) readExperts(t *rawText, model string) error {
+	c.Experts, c.TopExperts, c.ExpertWidth, c.SparseStep, c.DenseLayers = max(t.Experts, t.Experts5), t.TopExperts, t.ExpertWidth, 1, t.DenseLayers
+	if t.SparseStep != nil {
+		c.SparseStep = *t.SparseStep
+	}
+	if model == "qwen3_moe" {
+		c.ExpertLayout = ExpertsSeparate
+		if t.NormTopK == nil || !*t.NormTopK { // its default is false
+			return fail.New(fail.BadInput, "", "", "norm_topk_prob false is not supported")
+		}
+	}
+	switch {
+	case c.Experts < 1 || c.Experts > maxDim:
+		return fail.New(fail.BadInput, "", "", "num_experts is missing or out of range: %d", c.Experts)
+	case c.TopExperts < 1 || c.TopExperts > c.Experts:
+		return fail.New(fail.BadInput, "", "", "num_experts_per_tok %d is not between 1 and %d experts", c.TopExperts, c.Experts)
+	case c.ExpertWidth < 1 || c.ExpertWidth > maxDim:
+		return fail.New(fail.BadInput, "", "", "moe_intermediate_size is missing or out of range: %d", c.ExpertWidth)
+	case c.SparseStep < 1:
+		return fail.New(fail.BadInput, "", "", "decoder_sparse_step is out of range: %d", c.SparseStep)
+	}
+	return nil
 }
 
 func (c *Config) readVision(raw *rawConfig) error {

@@ -33,6 +33,15 @@ func hubConfig(c Config) []byte {
 	if c.Family == Qwen2 {
 		delete(text, "attention_bias")
 	}
+	if c.Experts > 0 {
+		dense := c.DenseLayers
+		if dense == nil {
+			dense = []int{}
+		}
+		text["num_experts"], text["num_experts_per_tok"], text["moe_intermediate_size"] = c.Experts, c.TopExperts, c.ExpertWidth
+		text["decoder_sparse_step"], text["mlp_only_layers"], text["norm_topk_prob"] = c.SparseStep, dense, true
+		names = [2]string{"qwen3_moe", "Qwen3MoeForCausalLM"}
+	}
 	var out map[string]any
 	if !c.HasVision() {
 		text["model_type"] = names[0]
@@ -69,6 +78,11 @@ func hubConfig(c Config) []byte {
 				"deepstack_visual_indexes": deepstack, "initializer_range": c.InitStd,
 			},
 		}
+	}
+	if c.Experts > 0 && c.HasVision() {
+		text["model_type"] = "qwen3_vl_moe_text"
+		out["model_type"], out["architectures"] = "qwen3_vl_moe", []string{"Qwen3VLMoeForConditionalGeneration"}
+		out["vision_config"].(map[string]any)["model_type"] = "qwen3_vl_moe_vision"
 	}
 	if v := c.Vision; v.windowed() {
 		text["model_type"] = "qwen2_5_vl_text"

@@ -121,11 +121,11 @@ func (m *Model) decode(ws *workspace, in *input, images []Image, runs []tensor.R
 		deep = seen.deep
 	}
 	s := step{
-		norm: a.Floats(n * h), inv: a.Floats(n * max(c.Heads, c.KVHeads)), qkv: a.Floats(n * (qd + 2*kd)),
+		norm: a.Floats(n * h), inv: a.Full(n * max(c.Heads, c.KVHeads)), qkv: a.Floats(n * (qd + 2*kd)),
 		q: a.Floats(n * qd), k: a.Floats(n * kd), att: a.Floats(n * qd), gateUp: a.Floats(n * 2 * mid), act: a.Floats(n * mid),
 	}
 	for i := range m.layers[:len(m.layers)-1] {
-		m.decodeLayer(i, &s, x, in, runs)
+		m.decodeLayer(ws, i, &s, x, in, runs)
 		if i < len(deep) {
 			be.ScatterAdd(x, deep[i], in.pads, h)
 		}
@@ -138,7 +138,7 @@ type step struct {
 	norm, inv, qkv, q, k, att, gateUp, act *tensor.Tensor
 }
 
-func (m *Model) decodeLayer(i int, s *step, x *tensor.Tensor, in *input, runs []tensor.Run) {
+func (m *Model) decodeLayer(ws *workspace, i int, s *step, x *tensor.Tensor, in *input, runs []tensor.Run) {
 	be, c, l, n := m.be, &m.cfg, &m.layers[i], in.rows
 	h, qd, kd := c.Hidden, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	be.RMSNorm(s.norm, s.inv, x, l.norm1.w, n, h, c.RMSEps)
@@ -147,7 +147,7 @@ func (m *Model) decodeLayer(i int, s *step, x *tensor.Tensor, in *input, runs []
 	q = m.turnedInto(s.q, s.inv, q, l.qNorm, in.cos, in.sin, n, c.Heads)
 	k = m.turnedInto(s.k, s.inv, k, l.kNorm, in.cos, in.sin, n, c.KVHeads)
 	be.CachedAttention(s.att, q, k, v, runs, i, m.textHeads())
-	m.decodeFeed(l, s, x, n)
+	m.decodeFeed(ws.arena, l, s, x, n)
 }
 
 // turnedInto is turned with the memory of a step.
@@ -161,11 +161,17 @@ func (m *Model) turnedInto(y, inv *tensor.Tensor, x tensor.Rows, norm weight, co
 	return packed(y, heads*d)
 }
 
-func (m *Model) decodeFeed(l *layer, s *step, x *tensor.Tensor, n int) {
+func (m *Model) decodeFeed(a *tensor.Arena, l *layer, s *step, x *tensor.Tensor, n int) {
 	be, c := m.be, &m.cfg
 	h, mid := c.Hidden, c.Intermediate
 	be.Linear(x, s.att, l.o.w, nil, n, c.Heads*c.HeadDim, h, true)
 	be.RMSNorm(s.norm, s.inv, x, l.norm2.w, n, h, c.RMSEps)
+	if l.sparse != nil {
+		mark := a.Mark()
+		m.takeExperts(a, l.sparse, m.route(a, l.sparse, s.norm, n, nil), x, s.norm)
+		a.Release(mark)
+		return
+	}
 	be.Linear(s.gateUp, s.norm, l.gateUp.w, nil, n, h, 2*mid, false)
 	be.SwiGLU(s.act, s.gateUp, n, mid)
 	be.Linear(x, s.act, l.down.w, nil, n, mid, h, true)
@@ -181,7 +187,7 @@ func (m *Model) decodeLast(ws *workspace, s *step, x *tensor.Tensor, in *input, 
 	_, k, v := parts(s.qkv, 0, kd)
 	k = m.turnedInto(s.k, s.inv, k, l.kNorm, in.cos, in.sin, all, c.KVHeads)
 	rows := be.UploadInts(last)
-	end, norm, cos, sin, q0 := a.Floats(n*h), a.Floats(n*h), a.Floats(n*d/2), a.Floats(n*d/2), a.Floats(n*qd)
+	end, norm, cos, sin, q0 := a.Floats(n*h), a.Floats(n*h), a.Full(n*d/2), a.Full(n*d/2), a.Floats(n*qd)
 	be.Gather(end, x, rows, h)
 	be.Gather(norm, s.norm, rows, h)
 	be.Gather(cos, in.cos, rows, d/2)
@@ -192,7 +198,7 @@ func (m *Model) decodeLast(ws *workspace, s *step, x *tensor.Tensor, in *input, 
 		runs[r].AskRow, runs[r].Ask = r, 1
 	}
 	be.CachedAttention(s.att, q, k, v, runs, i, m.textHeads())
-	m.decodeFeed(l, s, end, n)
+	m.decodeFeed(a, l, s, end, n)
 	if i < len(deep) { // a run may end inside an image
 		for j, pad := range in.pads.Host() {
 			if r, ok := slices.BinarySearch(last, pad); ok {
@@ -206,7 +212,7 @@ func (m *Model) decodeLast(ws *workspace, s *step, x *tensor.Tensor, in *input, 
 // logitsOf are the logits of n rows of last hidden states.
 func (m *Model) logitsOf(ws *workspace, x *tensor.Tensor, n int) [][]float32 {
 	be, a, h, v := m.be, ws.arena, m.cfg.Hidden, m.cfg.Vocab
-	norm, inv, z := a.Floats(n*h), a.Floats(n), a.Floats(n*v)
+	norm, inv, z := a.Floats(n*h), a.Full(n), a.Full(n*v)
 	be.RMSNorm(norm, inv, x, m.norm.w, n, h, m.cfg.RMSEps)
 	be.Linear(z, norm, m.head.w, nil, n, h, v, false)
 	all := make([]float32, n*v)

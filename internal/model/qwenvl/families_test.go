@@ -60,8 +60,7 @@ func TestChunkedAxes(t *testing.T) {
 
 // Token by token the cache gives the bits of the whole pass.
 func TestFamiliesExtendAsForward(t *testing.T) {
-	g := loadGoldens(t, "families")
-	for _, c := range g.Cases {
+	for _, c := range append(loadGoldens(t, "families").Cases, loadGoldens(t, "moe").Cases...) {
 		m := mustLoad(t, c.folder())
 		b, _ := pack(t, m.Config(), c)
 		p := forward(t, m, b)

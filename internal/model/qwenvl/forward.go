@@ -22,6 +22,7 @@ type Pass struct {
 	layers []acts      // all but the last
 	last   lastActs
 	asked  asked
+	routes [][]int32 // to replay, or nil
 	scored scored
 }
 
@@ -31,11 +32,13 @@ type acts struct {
 	inv1, qkv, invQ, invK, lse *tensor.Tensor
 	q, k                       tensor.Rows // turned; inside qkv where there is no norm
 	feed                       feedActs
+	chosen                     []int32 // experts of a sparse layer that is computed again
 }
 
 // feedActs is what the second part of a layer keeps, from attention's result on.
 type feedActs struct {
 	x, att, mid, inv2, gateUp *tensor.Tensor
+	routed                    *routed // of a sparse layer, instead of gateUp
 }
 
 // lastActs is what the last layer keeps of all rows.
@@ -56,7 +59,11 @@ func (m *Model) Forward(b *Batch) (*Pass, error) {
 		m.giveBack(ws)
 		return nil, err
 	}
-	p := &Pass{m: m, ws: ws, in: in, cu: m.be.UploadInts(b.CuSeqlens), layers: make([]acts, len(m.layers)-1)}
+	if err := m.checkRoutes(b.Routes, in.rows); err != nil {
+		m.giveBack(ws)
+		return nil, err
+	}
+	p := &Pass{m: m, ws: ws, in: in, cu: m.be.UploadInts(b.CuSeqlens), layers: make([]acts, len(m.layers)-1), routes: b.Routes}
 	be, a, n, h := m.be, ws.arena, in.rows, m.cfg.Hidden
 	x := a.Floats(n * h)
 	m.embedTokens(x, &in)
@@ -75,39 +82,67 @@ func (m *Model) Forward(b *Batch) (*Pass, error) {
 	return p, nil
 }
 
+// layer computes layer i, into memory of its own, and keeps what its gradient
+// needs.
 func (p *Pass) layer(i int, x, norm, act *tensor.Tensor) *tensor.Tensor {
+	a, s := p.ws.arena, &p.layers[i]
+	out := a.Floats(x.Len())
+	mark := a.Mark()
+	p.run(i, x, norm, act, out, p.forced(i, nil))
+	if p.m.recompute == RecomputeFull {
+		a.Release(mark)
+		routed := s.feed.routed
+		*s = acts{feed: feedActs{x: x}}
+		if routed != nil { // so that the tokens go the same way again
+			s.chosen = routed.chosen
+		}
+	}
+	return out
+}
+
+// run is layer i from x to out.
+func (p *Pass) run(i int, x, norm, act, out *tensor.Tensor, forced []int32) {
 	m, l, s, a := p.m, &p.m.layers[i], &p.layers[i], p.ws.arena
 	be, c, n := m.be, &m.cfg, p.in.rows
 	h, qd, kd := c.Hidden, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	wide := qd + 2*kd
 	*s = acts{
-		inv1: a.Floats(n), qkv: a.Floats(n * wide), lse: a.Floats(n * c.Heads),
-		feed: feedActs{x: x, att: a.Floats(n * qd)},
+		inv1: a.Full(n), qkv: a.Floats(n * wide), lse: a.Full(n * c.Heads),
+		feed: feedActs{x: x, att: a.Floats(n * qd)}, chosen: s.chosen,
 	}
 	be.RMSNorm(norm, s.inv1, x, l.norm1.w, n, h, c.RMSEps)
 	be.Linear(s.qkv, norm, l.qkv.w, l.qkvB.w, n, h, wide, false)
 	q, k, v := parts(s.qkv, qd, kd)
+	mark := a.Mark()
 	s.q, s.invQ = m.turned(a, q, l.qNorm, p.in.cos, p.in.sin, n, c.Heads)
 	s.k, s.invK = m.turned(a, k, l.kNorm, p.in.cos, p.in.sin, n, c.KVHeads)
 	be.Attention(s.feed.att, s.lse, s.q, s.k, v, p.cu, nil, m.textHeads())
-	return p.feed(l, &s.feed, n, norm, act)
+	if m.recompute == RecomputeSelective {
+		a.Release(mark)
+	}
+	p.feed(l, &s.feed, n, norm, act, out, forced)
 }
 
 // feed is the second part of a layer, over n rows: the projection of attention's
-// result and the MLP, each added to what came in.
-func (p *Pass) feed(l *layer, s *feedActs, n int, norm, act *tensor.Tensor) *tensor.Tensor {
+// result and the MLP, each added to what came in. forced are the experts to take
+// in a sparse layer, or nil.
+func (p *Pass) feed(l *layer, s *feedActs, n int, norm, act, out *tensor.Tensor, forced []int32) {
 	be, c, a := p.m.be, &p.m.cfg, p.ws.arena
 	h, mid := c.Hidden, c.Intermediate
-	s.mid, s.inv2, s.gateUp = a.Floats(n*h), a.Floats(n), a.Floats(n*2*mid)
+	s.mid, s.inv2 = a.Floats(n*h), a.Full(n)
 	be.Copy(s.mid, s.x)
 	be.Linear(s.mid, s.att, l.o.w, nil, n, c.Heads*c.HeadDim, h, true)
 	be.RMSNorm(norm, s.inv2, s.mid, l.norm2.w, n, h, c.RMSEps)
+	be.Copy(out, s.mid)
+	if l.sparse != nil {
+		s.routed = p.m.route(a, l.sparse, norm, n, forced)
+		p.m.takeExperts(a, l.sparse, s.routed, out, norm)
+		return
+	}
+	s.gateUp = a.Floats(n * 2 * mid)
 	be.Linear(s.gateUp, norm, l.gateUp.w, nil, n, h, 2*mid, false)
 	be.SwiGLU(act, s.gateUp, n, mid)
-	out := a.Floats(n * h)
-	be.Copy(out, s.mid)
 	be.Linear(out, act, l.down.w, nil, n, mid, h, true)
-	return out
 }
 
 // lastKeys computes the last layer's keys and values.
@@ -116,7 +151,7 @@ func (p *Pass) lastKeys(x, norm *tensor.Tensor) {
 	be, c, n, l := m.be, &m.cfg, p.in.rows, &m.layers[len(m.layers)-1]
 	kd := c.KVHeads * c.HeadDim
 	s := &p.last
-	*s = lastActs{x: x, inv1: a.Floats(n), kv: a.Floats(n * 2 * kd)}
+	*s = lastActs{x: x, inv1: a.Full(n), kv: a.Floats(n * 2 * kd)}
 	be.RMSNorm(norm, s.inv1, x, l.norm1.w, n, c.Hidden, c.RMSEps)
 	be.Linear(s.kv, norm, l.kv.w, l.kvB.w, n, c.Hidden, 2*kd, false)
 	_, k, _ := parts(s.kv, 0, kd)
@@ -133,7 +168,7 @@ func (m *Model) turned(a *tensor.Arena, x tensor.Rows, norm weight, cos, sin *te
 		return x, nil
 	}
 	t := a.Floats(n * heads * d)
-	inv = a.Floats(n * heads)
+	inv = a.Full(n * heads)
 	m.be.NormRope(t, inv, x, norm.w, cos, sin, n, heads, d, m.cfg.RMSEps)
 	return packed(t, heads*d), inv
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ type goldenCase struct {
 	Logp, Entropy []float32
 	Positions     [3][]int32
 	Next          int32
+	Routes        [][][]int32 // of moe.json: [sparse layer][token][k]
 
 	patches []float32
 }
@@ -93,6 +95,10 @@ func (c *goldenCase) folder() string {
 		return "testdata/text"
 	case c.Name == "qwen2" || c.Name == "llama":
 		return "testdata/" + c.Name
+	case c.Name == "moe":
+		return "testdata/moe"
+	case strings.HasPrefix(c.Name, "moe"):
+		return "testdata/vlmoe"
 	case strings.HasPrefix(c.Name, "25"):
 		return "testdata/qwen25vl"
 	}
@@ -194,7 +200,7 @@ func near(t *testing.T, what string, got, want []float32, tol float64) {
 }
 
 func TestGoldenLogitsAndLogProbs(t *testing.T) {
-	for _, name := range []string{"golden", "families"} {
+	for _, name := range []string{"golden", "families", "moe"} {
 		goldenLogits(t, loadGoldens(t, name))
 	}
 }
@@ -221,7 +227,7 @@ func goldenLogits(t *testing.T, g *golden) {
 }
 
 func TestGoldenGradients(t *testing.T) {
-	for _, name := range []string{"golden", "families"} {
+	for _, name := range []string{"golden", "families", "moe"} {
 		goldenGradients(t, loadGoldens(t, name))
 	}
 }
@@ -236,8 +242,8 @@ func goldenGradients(t *testing.T, g *golden) {
 			p.Backward(c.Rows, c.Targets, g.Temperature, c.A, c.B)
 			p.Release()
 			for _, q := range m.Params() {
-				name := c.Name + ".grad." + longName(m, q.Name)
-				if _, _, ok := g.tensors.Info(name); !ok {
+				want, ok := g.gradient(t, c.Name, longName(m, q.Name))
+				if !ok {
 					for i, x := range q.G.Host() {
 						if x != 0 {
 							t.Fatalf("%s: gradient %g at %d, want none", q.Name, x, i)
@@ -245,7 +251,7 @@ func goldenGradients(t *testing.T, g *golden) {
 					}
 					continue
 				}
-				if d := relative(q.G.Host(), g.tensor(t, name)); !(d <= 1e-3) {
+				if d := relative(q.G.Host(), want); !(d <= 1e-3) {
 					t.Errorf("%s: relative difference %g", q.Name, d)
 				} else if testing.Verbose() && d > 1e-4 {
 					t.Logf("%s: relative difference %g", q.Name, d)
@@ -253,6 +259,38 @@ func goldenGradients(t *testing.T, g *golden) {
 			}
 		})
 	}
+}
+
+// gradient is the golden gradient of a parameter. transformers stacks experts in
+// memory that it stores one by one: [experts, gate and up, hidden].
+func (g *golden) gradient(t *testing.T, name, param string) ([]float32, bool) {
+	key := name + ".grad." + param
+	if _, _, ok := g.tensors.Info(key); ok {
+		return g.tensor(t, key), true
+	}
+	before, after, ok := strings.Cut(key, ".experts.")
+	number, what, _ := strings.Cut(after, ".")
+	e, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return nil, false
+	}
+	stack := before + ".experts.gate_up_proj"
+	if what == "down_proj.weight" {
+		stack = before + ".experts.down_proj"
+	}
+	_, shape, ok := g.tensors.Info(stack)
+	if !ok {
+		return nil, false
+	}
+	size := shape[1] * shape[2]
+	all := g.tensor(t, stack)[e*size : (e+1)*size]
+	switch what {
+	case "gate_proj.weight":
+		all = all[:size/2]
+	case "up_proj.weight":
+		all = all[size/2:]
+	}
+	return all, true
 }
 
 // longName is a parameter's name in transformers, which saves it by another.
@@ -314,6 +352,7 @@ func TestGoldenTenSteps(t *testing.T) {
 	g.Losses = map[string][]float64{"vl": g.VLLosses, "text": g.TextLosses}
 	goldenSteps(t, g)
 	goldenSteps(t, loadGoldens(t, "families"))
+	goldenSteps(t, loadGoldens(t, "moe"))
 }
 
 func goldenSteps(t *testing.T, g *golden) {
@@ -439,6 +478,19 @@ func TestInterleavedAxes(t *testing.T) {
 	// (T,H,W) = (4,5,6), theta 5e6.
 	f, pos := frequencies(5e6, 128), []float32{4, 5, 6}
 	for j, want := range map[int][2]float64{1: {-.7055784, -.7086318}, 2: {-.8453481, -.5342159}, 15: {.9942120, .1074360}, 16: {.9944150, .1055402}} {
+		angle := float64(pos[axis[j]] * f[j])
+		if math.Abs(math.Cos(angle)-want[0]) > 1e-5 || math.Abs(math.Sin(angle)-want[1]) > 1e-5 {
+			t.Errorf("frequency %d: %v %v, want %v", j, math.Cos(angle), math.Sin(angle), want)
+		}
+	}
+}
+
+// The same of Qwen2.5-VL, whose frequencies lie in three blocks.
+func TestChunkedAngles(t *testing.T) {
+	cfg := Config{Family: Qwen2, HeadDim: 128, MRopeSection: [3]int{16, 24, 24}}
+	axis := cfg.axes()
+	f, pos := frequencies(1e6, 128), []float32{4, 5, 6}
+	for j, want := range map[int][2]float64{15: {.9877059, .1563238}, 16: {.9875260, .1574559}, 40: {.9999994, .0010670}} {
 		angle := float64(pos[axis[j]] * f[j])
 		if math.Abs(math.Cos(angle)-want[0]) > 1e-5 || math.Abs(math.Sin(angle)-want[1]) > 1e-5 {
 			t.Errorf("frequency %d: %v %v, want %v", j, math.Cos(angle), math.Sin(angle), want)

@@ -4,16 +4,21 @@ import (
 	"hash/fnv"
 	"math"
 	"strings"
+
+	"searchloop/internal/tensor"
 )
 
-// Init makes a model of cfg with random weights: matrices normal with standard
+// Init is InitOn the CPU.
+func Init(cfg Config, seed uint64) *Model { return InitOn(tensor.CPU, cfg, seed) }
+
+// InitOn makes a model of cfg with random weights: matrices normal with standard
 // deviation InitStd (0.02 when zero), norms one, biases zero. The same cfg and
 // seed give the same bits on every machine: no function whose rounding may
 // differ is used. A parameter's values depend on its name and shape alone, not
 // on what else the model has.
 //
 // A cfg that cannot be a model panics; ParseConfig refuses such with an error.
-func Init(cfg Config, seed uint64) *Model {
+func InitOn(be tensor.Backend, cfg Config, seed uint64) *Model {
 	if cfg.RMSEps == 0 {
 		cfg.RMSEps = 1e-6
 	}
@@ -42,7 +47,7 @@ func Init(cfg Config, seed uint64) *Model {
 	if err := cfg.check(); err != nil {
 		panic("qwenvl: " + err.Error())
 	}
-	m := build(cfg)
+	m := build(be, cfg)
 	for _, p := range m.params {
 		p.dtype = cfg.DType
 		x := make([]float32, p.W.Len())

@@ -12,13 +12,22 @@ import (
 	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
 	"searchloop/internal/safetensors"
+	"searchloop/internal/tensor"
 )
 
 const headName = "lm_head.weight"
 
-// Load reads a model folder: config.json and model.safetensors, or its index and
-// shards. Every tensor of the model must be there in its shape, and no other.
-func Load(dir string) (*Model, error) {
+// Load is LoadOn the CPU.
+func Load(dir string) (*Model, error) { return LoadOn(tensor.CPU, dir) }
+
+// LoadOn reads a model folder into the memory of a back end: config.json and
+// model.safetensors, or its index and shards. Every tensor of the model must be
+// there in its shape, and no other.
+func LoadOn(be tensor.Backend, dir string) (*Model, error) { return LoadChecked(be, dir, nil) }
+
+// LoadChecked is LoadOn that shows every tensor as it is in the files; an error of
+// check ends it. check may be nil.
+func LoadChecked(be tensor.Backend, dir string, check func(name string, x []float32) error) (*Model, error) {
 	const op = "load model"
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -36,6 +45,7 @@ func Load(dir string) (*Model, error) {
 	if cfg.HasVision() {
 		_, _, cfg.ShortNames = files.Info("visual.patch_embed.proj.weight")
 	}
+	cfg.findExpertLayout(func(name string) []int { _, shape, _ := files.Info(name); return shape })
 	src := source{config: raw, meta: maps.Clone(files.Metadata())}
 	if err := src.readIndex(dir); err != nil {
 		return nil, fail.Wrap(fail.BadInput, op, dir, err)
@@ -61,12 +71,18 @@ func Load(dir string) (*Model, error) {
 		}
 		return nil, fail.New(fail.BadInput, op, dir, "tensor %s does not belong to this model", name)
 	}
-	m := build(cfg)
+	m := build(be, cfg)
 	m.source = src
 	for _, p := range m.params {
 		x, err := files.Float32(p.Name)
 		if err != nil {
 			return nil, fail.Wrap(fail.BadInput, op, dir, err)
+		}
+		if check != nil {
+			if err := check(p.Name, x); err != nil {
+				m.Free()
+				return nil, err
+			}
 		}
 		m.be.Upload(p.W, x)
 		p.dtype, _, _ = files.Info(p.Name)
@@ -107,17 +123,23 @@ func (s *source) readIndex(dir string) error {
 func (m *Model) Save(dir string) error {
 	const op = "save model"
 	shards := map[string][]safetensors.Tensor{}
+	var room []float32 // of a device's weights, one tensor at a time
 	add := func(name, dtype string, p *Param) {
 		file := safetensors.FileName
 		if m.source.files != nil {
 			file = m.source.files[name]
 		}
-		x := p.W.Host()
-		if x == nil {
-			x = make([]float32, p.W.Len())
-			m.be.Download(x, p.W)
+		t := safetensors.Tensor{Name: name, DType: dtype, Shape: p.Shape, F32: p.W.Host()}
+		if t.F32 == nil {
+			t.Values = func() []float32 {
+				if cap(room) < p.W.Len() {
+					room = make([]float32, p.W.Len())
+				}
+				m.be.Download(room[:p.W.Len()], p.W)
+				return room[:p.W.Len()]
+			}
 		}
-		shards[file] = append(shards[file], safetensors.Tensor{Name: name, DType: dtype, Shape: p.Shape, F32: x})
+		shards[file] = append(shards[file], t)
 	}
 	for _, p := range m.params {
 		add(p.Name, p.dtype, p)

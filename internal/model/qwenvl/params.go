@@ -33,8 +33,9 @@ type weight struct {
 type layer struct {
 	norm1, norm2, qNorm, kNorm weight
 	qkv, o, gateUp, down       weight
-	q, kv                      weight // the two parts of qkv
-	qkvB, qB, kvB              weight // biases; none but in Qwen2's family
+	q, kv                      weight  // the two parts of qkv
+	sparse                     *sparse // instead of gateUp and down
+	qkvB, qB, kvB              weight  // biases; none but in Qwen2's family
 }
 
 // block of the vision tower. In Qwen2.5-VL's the norms have no biases and fc1 is
@@ -69,6 +70,7 @@ type Model struct {
 	layers            []layer
 	vision            *tower
 	frozenVision      bool
+	recompute         Recompute
 
 	freq, visionFreq []float32
 	axis, visionAxis []uint8
@@ -125,7 +127,7 @@ func join(ws ...weight) weight {
 
 // plan lays the model out without memory for its weights.
 func plan(cfg Config) *Model {
-	m := &Model{cfg: cfg, be: tensor.CPU}
+	m := &Model{cfg: cfg}
 	b := &builder{m: m}
 	prefix, head := "model.", "lm_head.weight"
 	if cfg.HasVision() && !cfg.ShortNames {
@@ -151,6 +153,10 @@ func plan(cfg Config) *Model {
 		}
 		l.o = b.add(p+"self_attn.o_proj.weight", h, cfg.Heads*d)
 		l.norm2 = b.add(p+"post_attention_layernorm.weight", h)
+		if cfg.Sparse(i) {
+			l.sparse = b.addExperts(p+"mlp.", &cfg)
+			continue
+		}
 		l.gateUp = join(b.add(p+"mlp.gate_proj.weight", cfg.Intermediate, h),
 			b.add(p+"mlp.up_proj.weight", cfg.Intermediate, h))
 		l.down = b.add(p+"mlp.down_proj.weight", h, cfg.Intermediate)
@@ -168,9 +174,10 @@ func plan(cfg Config) *Model {
 	return m
 }
 
-// build makes a model of the right shapes with zero weights.
-func build(cfg Config) *Model {
+// build makes a model of the right shapes with zero weights, on be.
+func build(be tensor.Backend, cfg Config) *Model {
 	m := plan(cfg)
+	m.be = be
 	m.w = m.be.Alloc(m.size)
 	for _, p := range m.params {
 		p.W = m.w.View(p.off, product(p.Shape))
@@ -273,6 +280,9 @@ func (m *Model) eachWeight(each func(*weight)) {
 		for _, w := range []*weight{&l.norm1, &l.norm2, &l.qNorm, &l.kNorm, &l.qkv, &l.q, &l.kv, &l.qkvB, &l.qB, &l.kvB, &l.o, &l.gateUp, &l.down} {
 			f(w)
 		}
+		if l.sparse != nil {
+			l.sparse.each(f)
+		}
 	}
 	m.eachVisionWeight(f)
 }
@@ -310,11 +320,27 @@ func product(shape []int) int {
 	return n
 }
 
+// Tensors are the parameters as Params gives them, without memory for gradients.
+func (m *Model) Tensors() []*Param { return m.params }
+
 // Params are the model's parameters, sorted by name, with their gradients. The
 // first call, or the first Backward, allocates the gradients.
 func (m *Model) Params() []*Param {
 	m.wantGradients()
 	return m.params
+}
+
+// Free gives the memory of weights, gradients and passes back to the back end. The
+// model is of no use any more.
+func (m *Model) Free() {
+	for _, w := range m.spaces {
+		w.arena.Free()
+	}
+	m.spaces = nil
+	m.be.Free(m.w)
+	if m.g != nil {
+		m.be.Free(m.g)
+	}
 }
 
 // FreezeVision excludes the vision tower from training (or includes it again):
@@ -338,7 +364,7 @@ func (m *Model) wantGradients() {
 	if m.g != nil {
 		return
 	}
-	m.g = m.be.Alloc(m.w.Len())
+	m.g = m.be.AllocFull(m.w.Len())
 	m.eachWeight(func(w *weight) { w.g = m.g.View(w.off, w.n) })
 	if m.frozenVision {
 		m.eachVisionWeight(func(w *weight) { w.g = nil })

@@ -6,11 +6,11 @@ import (
 	"searchloop/internal/tensor"
 )
 
-// The head works on chunks of rows whose logits fit headChunk values, but at
-// least 128 rows, so that the head's weights are not read for a few rows only.
-// The logits of one Score stay for Backward when they fit headKeep values.
+// The head works on chunks of rows whose logits fit what the back end holds at
+// once, but at least 128 rows, so that the head's weights are not read for a few
+// rows only. The logits of one Score stay for Backward when they fit headKeep
+// values.
 const (
-	headChunk     = 1 << 18
 	headKeep      = 1 << 22
 	headRowsLeast = 128
 	headRowsMost  = 1024
@@ -57,16 +57,16 @@ func (p *Pass) Score(rows, targets []int32, temperature float32) (logp, entropy 
 		of[i] = int32(at)
 	}
 	s.of = be.UploadInts(of)
-	s.x, s.norm, s.inv = a.Floats(n*h), a.Floats(n*h), a.Floats(n)
-	s.logp, s.ent, s.lse = a.Floats(n), a.Floats(n), a.Floats(n)
+	s.x, s.norm, s.inv = a.Floats(n*h), a.Floats(n*h), a.Full(n)
+	s.logp, s.ent, s.lse = a.Full(n), a.Full(n), a.Full(n)
 	be.Gather(s.x, p.asked.out, s.of, h)
 	be.RMSNorm(s.norm, s.inv, s.x, m.norm.w, n, h, m.cfg.RMSEps)
-	s.chunk = min(n, max(headRowsLeast, min(headRowsMost, headChunk/v)))
+	s.chunk = min(n, max(headRowsLeast, min(headRowsMost, be.HeadValues()/v)))
 	s.kept = n*v <= headKeep
 	if s.kept {
-		s.logits = a.Floats(n * v)
+		s.logits = a.Full(n * v)
 	} else {
-		s.logits = a.Floats(s.chunk * v)
+		s.logits = a.Full(s.chunk * v)
 	}
 	p.eachChunk(func(from, rows int, z *tensor.Tensor) {
 		be.HeadChunk(a.View(s.logp, from, rows), a.View(s.ent, from, rows), a.View(s.lse, from, rows),
@@ -112,7 +112,7 @@ func (p *Pass) Backward(rows, targets []int32, temperature float32, dlogp, dentr
 	m := p.m
 	be, a, h, v := m.be, p.ws.arena, m.cfg.Hidden, m.cfg.Vocab
 	mark := a.Mark()
-	dl, de := a.Floats(n), a.Floats(n)
+	dl, de := a.Full(n), a.Full(n)
 	be.Upload(dl, dlogp)
 	if dentropy == nil {
 		be.Zero(de)

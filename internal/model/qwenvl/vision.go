@@ -66,9 +66,9 @@ func (m *Model) seeImages(ws *workspace, images []Image) *visionPass {
 		at += n
 	}
 	p.taps, p.cu = be.UploadInts(taps), be.UploadInts(cu)
-	p.weights = a.Floats(4 * rows)
+	p.weights = a.Full(4 * rows)
 	be.Upload(p.weights, weights)
-	p.cos, p.sin = a.Floats(rows*half), a.Floats(rows*half)
+	p.cos, p.sin = a.Full(rows*half), a.Full(rows*half)
 	be.RopeTable(p.cos, p.sin, be.UploadInts(pos), rows, m.visionFreq, m.visionAxis)
 
 	x := a.Floats(rows * d)
@@ -129,8 +129,8 @@ func (p *visionPass) block(i int, x, scratch *tensor.Tensor) *tensor.Tensor {
 	be, v, n := m.be, &m.cfg.Vision, p.rows
 	d := v.Hidden
 	*s = blockActs{
-		x: x, stat1: a.Floats(2 * n), qkv: a.Floats(3 * n * d), att: a.Floats(n * d), lse: a.Floats(n * v.Heads),
-		mid: a.Floats(n * d), stat2: a.Floats(2 * n), fc1: a.Floats(n * p.fcWidth()),
+		x: x, stat1: a.Full(2 * n), qkv: a.Floats(3 * n * d), att: a.Floats(n * d), lse: a.Full(n * v.Heads),
+		mid: a.Floats(n * d), stat2: a.Full(2 * n), fc1: a.Floats(n * p.fcWidth()),
 	}
 	norm := a.View(scratch, 0, n*d)
 	p.norm(norm, s.stat1, x, k.norm1W, k.norm1B, n, d)
@@ -174,7 +174,7 @@ func (p *visionPass) mergeShape(g *merger) (rows, dim, tokens, wide int) {
 func (p *visionPass) merge(g *merger, s *mergeActs) *tensor.Tensor {
 	be, a, out := p.m.be, p.ws.arena, p.m.cfg.Vision.Out
 	rows, dim, tokens, wide := p.mergeShape(g)
-	s.stat, s.fc1 = a.Floats(2*rows), a.Floats(tokens*wide)
+	s.stat, s.fc1 = a.Full(2*rows), a.Floats(tokens*wide)
 	y := a.Floats(tokens * out)
 	mark := a.Mark()
 	norm := a.Floats(rows * dim)

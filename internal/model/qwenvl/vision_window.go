@@ -37,7 +37,7 @@ func (m *Model) seeWindows(p *visionPass, images []Image) {
 	p.cu, p.windows, p.order = be.UploadInts(cu), be.UploadInts(windows), be.UploadInts(order)
 	be.Upload(p.patches, patches)
 	half := d / v.Heads / 2
-	p.cos, p.sin = a.Floats(rows*half), a.Floats(rows*half)
+	p.cos, p.sin = a.Full(rows*half), a.Full(rows*half)
 	be.RopeTable(p.cos, p.sin, be.UploadInts(pos), rows, m.visionFreq, m.visionAxis)
 	x := a.Floats(rows * d)
 	be.Linear(x, p.patches, t.patchW.w, nil, rows, dim, d, false)

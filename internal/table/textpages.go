@@ -1,0 +1,263 @@
+package table
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	"github.com/parquet-go/parquet-go/format"
+)
+
+// What is written here is a small part of the format (github.com/apache/parquet-format):
+//
+//   - Data pages of version 2 (README.md, "Data Pages"; parquet.thrift, DataPageHeaderV2):
+//     a header in Thrift's compact protocol, repetition levels, definition levels, and
+//     the values, which alone are compressed. A page begins with a row. Its CRC is of
+//     everything behind the header.
+//   - Values in encoding PLAIN (Encodings.md): four bytes of length, little endian, and
+//     the text.
+//   - Levels, which are 0 or 1 here, in the hybrid encoding RLE (Encodings.md) as one
+//     bit-packed run: (number of groups of eight)<<1 | 1 as a varint, then the bits, the
+//     first in the lowest place. Version 2 writes no length before it.
+//   - Lists (LogicalTypes.md): of the items of a row the first has repetition level 0
+//     and the others 1, all of them definition level 1; an empty list is one place of
+//     repetition and definition level 0 without a value.
+
+// pageBytes bounds the values of a page, if they are not one row's: Snappy is quickest
+// for what it can look back over in 16 bits.
+const pageBytes = 64 << 10
+
+// textColumn is a column of the file.
+type textColumn struct {
+	path  []string
+	field int // of the row
+	list  bool
+	item  int // field of the list's items
+}
+
+// textColumns gives the columns of T.
+func textColumns[T any]() ([]textColumn, error) {
+	var out []textColumn
+	row := reflect.TypeFor[T]()
+	for i := range row.NumField() {
+		f := row.Field(i).Type
+		switch {
+		case f.Kind() == reflect.String:
+			out = append(out, textColumn{field: i})
+		case f.Kind() == reflect.Slice && f.Elem().Kind() == reflect.Struct:
+			for k := range f.Elem().NumField() {
+				if f.Elem().Field(k).Type.Kind() != reflect.String {
+					return nil, fmt.Errorf("%v in a list is no text", f.Elem().Field(k).Type)
+				}
+				out = append(out, textColumn{field: i, list: true, item: k})
+			}
+		default:
+			return nil, fmt.Errorf("%v is neither text nor a list of structs of texts", f)
+		}
+	}
+	schema := parquet.SchemaOf(new(T))
+	paths := schema.Columns()
+	if len(paths) != len(out) {
+		return nil, fmt.Errorf("%d columns for %d texts", len(paths), len(out))
+	}
+	for i := range out {
+		c, depth := &out[i], 0
+		if c.list {
+			depth = 1
+		}
+		leaf, _ := schema.Lookup(paths[i]...)
+		if leaf.Node.Type().Kind() != parquet.ByteArray || leaf.MaxRepetitionLevel != depth || leaf.MaxDefinitionLevel != depth {
+			return nil, fmt.Errorf("column %v is of a kind that is not written here", paths[i])
+		}
+		c.path = paths[i]
+	}
+	return out, nil
+}
+
+// written is a column chunk of the file. There are thousands in a large file, so
+// that the footer's form of them, which is ten times as large, is made at its end.
+type written struct {
+	at               int64 // where it begins
+	packed, unpacked int64 // bytes with headers
+	values, nulls    int64
+	pages            int32
+	index            []byte // the offset index, encoded
+}
+
+// metadata is the footer's form of a chunk.
+func (c *textColumn) metadata(w *written) format.ColumnMetaData {
+	m := format.ColumnMetaData{
+		Type: format.ByteArray, Encoding: []format.Encoding{format.Plain}, PathInSchema: c.path, Codec: format.Snappy, DataPageOffset: w.at,
+		NumValues: w.values, TotalCompressedSize: w.packed, TotalUncompressedSize: w.unpacked, Statistics: format.Statistics{NullCount: w.nulls},
+		EncodingStats: []format.PageEncodingStats{{PageType: format.DataPageV2, Encoding: format.Plain, Count: w.pages}},
+	}
+	if c.list {
+		m.Encoding = append(m.Encoding, format.RLE)
+	}
+	return m
+}
+
+// chunk is the pages of some rows in one column.
+type chunk struct {
+	file  []byte
+	pages []textPage
+}
+
+// textPage is what a page holds.
+type textPage struct {
+	size, unpacked int // with its header
+	rows           int
+	values, nulls  int
+}
+
+// describe adds the chunk to a column chunk of the file; it begins with a row of the
+// row group.
+func (c *chunk) describe(to *written, index *format.OffsetIndex, row int64) {
+	for _, p := range c.pages {
+		index.PageLocations = append(index.PageLocations, format.PageLocation{Offset: to.at + to.packed, CompressedPageSize: int32(p.size), FirstRowIndex: row})
+		to.values += int64(p.values)
+		to.nulls += int64(p.nulls)
+		to.packed += int64(p.size)
+		to.unpacked += int64(p.unpacked)
+		row += int64(p.rows)
+	}
+	to.pages += int32(len(c.pages))
+}
+
+// encodeTexts writes rows into chunks, which are emptied before.
+func encodeTexts[T any](columns []textColumn, rows []T, chunks []chunk, p *pageWriter) error {
+	for i, c := range columns {
+		p.out, p.list = &chunks[i], c.list
+		p.out.file, p.out.pages = p.out.file[:0], p.out.pages[:0]
+		if !c.list {
+			n := 0
+			for k := range rows {
+				n += 4 + reflect.ValueOf(&rows[k]).Elem().Field(c.field).Len()
+			}
+			p.out.file = slices.Grow(p.out.file, n*5/8) // what text takes: growing leaves half of the memory unused
+		}
+		for k := range rows {
+			v := reflect.ValueOf(&rows[k]).Elem().Field(c.field)
+			if !c.list {
+				p.row(4 + v.Len())
+				p.value(v.String())
+				continue
+			}
+			n, size := v.Len(), 0
+			for j := range n {
+				size += 4 + v.Index(j).Field(c.item).Len()
+			}
+			p.row(size)
+			if n == 0 {
+				p.repetitions.add(0, p.values)
+				p.definitions.add(0, p.values)
+				p.values++
+				p.nulls++
+			}
+			for j := range n {
+				p.repetitions.add(min(1, j), p.values)
+				p.definitions.add(1, p.values)
+				p.value(v.Index(j).Field(c.item).String())
+			}
+		}
+		p.end()
+		if p.err != nil {
+			return p.err
+		}
+	}
+	return nil
+}
+
+// pageWriter gathers a page and appends it to a chunk. It serves one chunk after the
+// other.
+type pageWriter struct {
+	out                      *chunk
+	list                     bool
+	text                     []byte // the values
+	repetitions, definitions bits
+	textPage
+	packed []byte
+	header bytes.Buffer
+	err    error
+}
+
+// row begins a row whose values take size bytes.
+func (p *pageWriter) row(size int) {
+	if p.rows > 0 && len(p.text)+size > pageBytes {
+		p.end()
+	}
+	p.rows++
+}
+
+func (p *pageWriter) value(s string) {
+	p.text = binary.LittleEndian.AppendUint32(p.text, uint32(len(s)))
+	p.text = append(p.text, s...)
+	p.values++
+}
+
+// end writes the page, if there is one.
+func (p *pageWriter) end() {
+	if p.rows == 0 || p.err != nil {
+		return
+	}
+	var levels []byte
+	repetitions := 0
+	if p.list {
+		levels = p.repetitions.run(nil)
+		repetitions = len(levels)
+		levels = p.definitions.run(levels)
+	}
+	if len(levels)+len(p.text) > math.MaxInt32 {
+		p.err = fmt.Errorf("a row of %d bytes", len(p.text))
+		return
+	}
+	body := p.text
+	if len(p.text) > 0 { // without values nothing is compressed: readers differ over the compressed form of nothing
+		p.packed = p.packed[:cap(p.packed)]
+		p.packed = s2.EncodeSnappy(p.packed, p.text)
+		body = p.packed
+	}
+	header := format.PageHeader{
+		Type:                 format.DataPageV2,
+		UncompressedPageSize: int32(len(levels) + len(p.text)),
+		CompressedPageSize:   int32(len(levels) + len(body)),
+		CRC:                  int32(crc32.Update(crc32.ChecksumIEEE(levels), crc32.IEEETable, body)),
+	}
+	header.DataPageHeaderV2 = thrift.New(format.DataPageHeaderV2{
+		NumValues: int32(p.values), NumNulls: int32(p.nulls), NumRows: int32(p.rows), Encoding: format.Plain,
+		RepetitionLevelsByteLength: int32(repetitions), DefinitionLevelsByteLength: int32(len(levels) - repetitions),
+		IsCompressed: thrift.New(len(p.text) > 0), Statistics: format.Statistics{NullCount: int64(p.nulls)},
+	})
+	p.header.Reset()
+	if p.err = thrift.NewEncoder(new(thrift.CompactProtocol).NewWriter(&p.header)).Encode(&header); p.err != nil {
+		return
+	}
+	p.size = p.header.Len() + len(levels) + len(body)
+	p.unpacked = p.header.Len() + len(levels) + len(p.text)
+	file := append(p.out.file, p.header.Bytes()...)
+	p.out.file, p.out.pages = append(append(file, levels...), body...), append(p.out.pages, p.textPage)
+	p.text, p.repetitions, p.definitions, p.textPage = p.text[:0], p.repetitions[:0], p.definitions[:0], textPage{}
+}
+
+// bits are levels, eight a byte.
+type bits []byte
+
+// add appends a level, the n-th from 0.
+func (b *bits) add(level, n int) {
+	if n%8 == 0 {
+		*b = append(*b, 0)
+	}
+	(*b)[n/8] |= byte(level) << (n % 8)
+}
+
+// run appends the bit-packed run of all levels.
+func (b bits) run(dst []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))<<1|1), b...)
+}
