@@ -106,7 +106,7 @@ func TestTermDuringAHang(t *testing.T) {
 		p.Process.Signal(syscall.SIGTERM)
 		code := p.code()
 		took := time.Since(at)
-		if code != 75 || took < 350*time.Millisecond || took > 3*time.Second {
+		if code != 75 || took < 350*time.Millisecond || took > 20*time.Second {
 			t.Errorf("%s: exit %d after %v\n%s", how, code, took, p.stderr.String())
 		}
 		if s := summary(t, out+".summary.json"); s.Exit != 75 || !s.Resumable {
@@ -125,7 +125,7 @@ func TestSecondInterrupt(t *testing.T) {
 	time.Sleep(repeat + 100*time.Millisecond)
 	at := time.Now()
 	p.Process.Signal(syscall.SIGINT)
-	if code, took := p.code(), time.Since(at); code != 130 || took > 3*time.Second {
+	if code, took := p.code(), time.Since(at); code != 130 || took > 20*time.Second {
 		t.Fatalf("exit %d after %v\n%s", code, took, p.stderr.String())
 	}
 	if s := summary(t, out+".summary.json"); s.Exit != 130 || !s.Resumable {

@@ -61,7 +61,9 @@ func TestKeptByKind(t *testing.T) {
 	s := &service{}
 	ask := func(p *Provider, q string) (Answer, error) { return p.Ask(t.Context(), query{q}, s.ask(q)) }
 	d := NewDesk(DeskOptions{Store: store, Run: "r"})
-	p := d.Provider(kept)
+	opt := kept
+	opt.Empty = time.Second
+	p := d.Provider(opt)
 	first, err := ask(p, "a")
 	if err != nil || string(first.Body) != "1: a" || first.Cached || first.At.IsZero() {
 		t.Fatalf("%+v, %v", first, err)
@@ -80,7 +82,7 @@ func TestKeptByKind(t *testing.T) {
 	if s.calls.Load() != 2 {
 		t.Errorf("%d calls: that there is nothing was not kept", s.calls.Load())
 	}
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(1200 * time.Millisecond)
 	ask(p, "nothing")
 	if s.calls.Load() != 3 {
 		t.Error("that there is nothing was kept too long")

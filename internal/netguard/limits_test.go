@@ -37,7 +37,7 @@ func TestF24Limits(t *testing.T) {
 		return b.Bytes()
 	}
 	bomb := zip(64 << 20)
-	opt := Options{Types: []string{"text/", "application/json"}, MaxBytes: 4 << 20, Window: 150 * time.Millisecond, Timeout: 3 * time.Second}
+	opt := Options{Types: []string{"text/", "application/json"}, MaxBytes: 4 << 20, Window: time.Second, Timeout: 20 * time.Second}
 	c, base := served(t, opt, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		switch r.URL.Path {
