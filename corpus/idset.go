@@ -16,9 +16,30 @@ func newIDSet() *idSet {
 	return &idSet{numbers: map[uint64]*[8]uint64{}, others: map[[16]byte]struct{}{}}
 }
 
+// idKey is what an idSet remembers of an id. To make it is most of the work, and
+// needs no order.
+type idKey struct {
+	number uint64
+	plain  bool // the id is number
+	sum    [16]byte
+}
+
+func keyOf(id string) (k idKey) {
+	if k.number, k.plain = plainNumber(id); !k.plain {
+		sum := sha256.Sum256([]byte(id))
+		k.sum = [16]byte(sum[:16])
+	}
+	return k
+}
+
 // add says whether id is new.
 func (s *idSet) add(id string) bool {
-	if n, ok := plainNumber(id); ok {
+	k := keyOf(id)
+	return s.addKey(&k)
+}
+
+func (s *idSet) addKey(k *idKey) bool {
+	if n := k.number; k.plain {
 		if s.page == nil || s.last != n/512 {
 			if s.last, s.page = n/512, s.numbers[n/512]; s.page == nil {
 				s.page = new([8]uint64)
@@ -30,10 +51,8 @@ func (s *idSet) add(id string) bool {
 		*word |= bit
 		return isNew
 	}
-	sum := sha256.Sum256([]byte(id))
-	key := [16]byte(sum[:16])
-	_, known := s.others[key]
-	s.others[key] = struct{}{}
+	_, known := s.others[k.sum]
+	s.others[k.sum] = struct{}{}
 	return !known
 }
 

@@ -3,17 +3,31 @@ package corpus
 import (
 	"context"
 	"io"
+	"slices"
+	"strings"
+	"sync"
 
 	"searchloop/corpus/record"
 	"searchloop/internal/table"
 )
 
-// passageBlock is what became of a block of lines.
+// passageBlock is what became of a block of lines. Its memory is used again, that of
+// the texts in it, too.
 type passageBlock struct {
-	rows   []Row[Document]
-	drafts []draft[Document]      // of the rows, as if the ids of all were new
-	made   []Passage              // of the drafts without error
-	ready  table.Encoded[Passage] // made
+	path  string
+	keys  []idKey // of the lines
+	lines []passageOf
+	texts []byte
+	made  []Passage              // of the lines without error
+	ready table.Encoded[Passage] // made
+}
+
+// passageOf is a line of a block.
+type passageOf struct {
+	n       int64
+	id      string
+	err     error // why the line gives no passage
+	lasting bool  // it remains the reason when an earlier line has the id
 }
 
 // passageBlocks makes whole JSON lines of passages where preparation.run would make
@@ -34,8 +48,17 @@ func (c *canonical) passageBlocks(in Input) func(context.Context, *preparation[D
 	}
 	return func(ctx context.Context, p *preparation[Document, Passage], w io.Writer) error {
 		out, seen := newPassageTable(w), newIDSet()
+		var free sync.Pool // of *passageBlock
 		for _, path := range in.Files {
-			for b, err := range record.MapBlocks(path, func(lines record.Block) passageBlock { return c.passageBlock(out, path, lines) }) {
+			for b, err := range record.MapBlocks(path, func(lines record.Block) *passageBlock {
+				b, ok := free.Get().(*passageBlock)
+				if !ok {
+					b = &passageBlock{}
+				}
+				b.path = path
+				c.passageBlock(b, out, lines)
+				return b
+			}) {
 				if err == nil {
 					err = p.stopped(ctx, path)
 				}
@@ -45,6 +68,7 @@ func (c *canonical) passageBlocks(in Input) func(context.Context, *preparation[D
 				if err != nil {
 					return err
 				}
+				free.Put(b)
 			}
 		}
 		if err := p.usable(); err != nil {
@@ -54,36 +78,42 @@ func (c *canonical) passageBlocks(in Input) func(context.Context, *preparation[D
 	}
 }
 
-// passageBlock makes the passages of a block. It is called for several at the same
-// time.
-func (c *canonical) passageBlock(out *table.Texts[Passage], path string, lines record.Block) passageBlock {
-	b := passageBlock{rows: passageRows(path, lines)}
-	b.drafts, b.made = make([]draft[Document], len(b.rows)), make([]Passage, 0, len(b.rows))
-	for i, row := range b.rows {
-		d := draftOf(row, true)
-		var made Passage
-		if d.err == nil {
-			made, d.err = c.passage(d)
+// passageBlock makes the passages of lines. It is called for several blocks at the
+// same time.
+func (c *canonical) passageBlock(b *passageBlock, out *table.Texts[Passage], lines record.Block) {
+	f := passageFields{texts: slices.Grow(b.texts[:0], lines.Size())}
+	b.keys, b.lines, b.made = b.keys[:0], b.lines[:0], b.made[:0]
+	for l := range lines.Lines() {
+		d, err, unfit := f.read(l)
+		p := passageOf{n: l.N, id: f.id, err: err, lasting: true}
+		if p.err == nil {
+			p.err = checkID(p.id)
 		}
-		if d.err == nil {
-			b.made = append(b.made, made)
+		if p.err == nil {
+			p.err, p.lasting = unfit, false
 		}
-		b.drafts[i] = d
+		if p.err == nil {
+			var made Passage
+			if made, p.err = c.passage(draft[Document]{path: b.path, n: p.n, id: p.id, value: d}); p.err == nil {
+				b.made = append(b.made, made)
+			}
+		}
+		b.keys, b.lines = append(b.keys, keyOf(p.id)), append(b.lines, p)
 	}
+	b.texts = f.texts
 	b.ready = out.Encode(b.made)
-	return b
 }
 
 // takeBlock writes a block, in order.
-func (p *preparation[T, R]) takeBlock(b passageBlock, seen *idSet, out *table.Texts[Passage]) error {
+func (p *preparation[T, R]) takeBlock(b *passageBlock, seen *idSet, out *table.Texts[Passage]) error {
 	var kept []Passage // some of made; nil: all
 	n, rejected := 0, int64(0)
-	for i := range b.drafts {
-		d := &b.drafts[i]
-		again := d.id != "" && !seen.add(d.id)
-		usable := d.err == nil
-		if again {
-			d.err = draftOf(b.rows[i], false).err
+	for i := range b.lines {
+		l := &b.lines[i]
+		again := l.id != "" && !seen.addKey(&b.keys[i])
+		usable := l.err == nil
+		if again && !l.lasting {
+			l.err = errIDAgain
 		}
 		switch {
 		case usable && again && kept == nil:
@@ -94,17 +124,17 @@ func (p *preparation[T, R]) takeBlock(b passageBlock, seen *idSet, out *table.Te
 		if usable {
 			n++
 		}
-		if d.err == nil {
+		if l.err == nil {
 			continue
 		}
-		if !isRowError(d.err) {
-			return d.err
+		if !isRowError(l.err) {
+			return l.err
 		}
 		rejected++
-		p.reject(d.path, d.n, d.id, d.err)
+		p.reject(b.path, l.n, strings.Clone(l.id), l.err)
 	}
-	ok := int64(len(b.drafts)) - rejected
-	p.in += int64(len(b.drafts))
+	ok := int64(len(b.lines)) - rejected
+	p.in += int64(len(b.lines))
 	p.ok += ok
 	p.progress.Add(ok, rejected)
 	if kept != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"unsafe"
 
 	"searchloop/corpus/record"
 )
@@ -52,28 +53,20 @@ func passageLines(path string, yield func(Row[Document], error) bool) bool {
 
 // passageRows reads the lines of a block, whose texts share memory.
 func passageRows(path string, b record.Block) []Row[Document] {
-	f, out := passageFields{}, make([]Row[Document], 0, b.Count())
-	f.texts.Grow(b.Size())
+	f, out := passageFields{texts: make([]byte, 0, b.Size())}, make([]Row[Document], 0, b.Count())
 	for l := range b.Lines() {
 		out = append(out, passageLine(path, l, &f))
 	}
 	return out
 }
 
-// passageLine reads a line. Its text is decoded at once: that is the work which
-// is worth a core of its own.
+// passageLine reads a line.
 func passageLine(path string, line record.Line, f *passageFields) Row[Document] {
-	row := Row[Document]{Path: path, N: line.N, Err: line.Err}
-	if row.Err != nil {
-		return row
+	d, err, unfit := f.read(line)
+	row := Row[Document]{Path: path, N: line.N, ID: f.id, Err: err}
+	if err == nil {
+		row.Load = func() (Document, error) { return d, unfit }
 	}
-	if row.Err = f.scan(line.Data); row.Err != nil {
-		return row
-	}
-	row.ID = f.id
-	d, err := f.load()
-	d.checked = true // JSON is
-	row.Load = func() (Document, error) { return d, err }
 	return row
 }
 
@@ -81,7 +74,24 @@ func passageLine(path string, line record.Line, f *passageFields) Row[Document] 
 type passageFields struct {
 	id                    string
 	contents, title, text []byte
-	texts                 strings.Builder // what was decoded, of all lines of a block
+	texts                 []byte // what was decoded, of all lines of a block
+}
+
+// read reads a line: its id into f, which is "" when err says that it is none; unfit
+// says what is wrong with the rest. The text is decoded at once: that is the work
+// which is worth a core of its own.
+func (f *passageFields) read(line record.Line) (d Document, err, unfit error) {
+	f.id = ""
+	if err = line.Err; err == nil {
+		err = f.scan(line.Data)
+	}
+	if err != nil {
+		f.id = ""
+		return d, err, nil
+	}
+	d, unfit = f.load()
+	d.checked = true // JSON is
+	return d, nil, unfit
 }
 
 func (f *passageFields) scan(line []byte) error {
@@ -116,8 +126,10 @@ func (f *passageFields) load() (Document, error) {
 
 // plain decodes a JSON text or number; null and nothing are "".
 func (f *passageFields) plain(raw []byte) (string, error) {
-	if s, ok, err := record.UnquoteTo(&f.texts, raw); ok || err != nil {
-		return s, err
+	from := len(f.texts)
+	if texts, ok, err := record.AppendUnquoted(f.texts, raw); ok || err != nil {
+		f.texts = texts
+		return unsafe.String(unsafe.SliceData(texts[from:]), len(texts)-from), err
 	}
 	if raw == nil {
 		return "", nil

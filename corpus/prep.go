@@ -386,6 +386,9 @@ func (p *preparation[T, R]) usable() error {
 // errLeftOut is of a row that the user does not want.
 var errLeftOut = errors.New("left out by option")
 
+// errIDAgain is of a row whose id an earlier one has.
+var errIDAgain = errors.New("an earlier row has the same id")
+
 // draftOf reads a row; fresh: no earlier row has its id.
 func draftOf[T any](row Row[T], fresh bool) draft[T] {
 	d := draft[T]{path: row.Path, n: row.N, id: row.ID}
@@ -402,7 +405,7 @@ func load[T any](row Row[T], fresh bool) (value T, err error) {
 		return value, err
 	}
 	if !fresh {
-		return value, errors.New("an earlier row has the same id")
+		return value, errIDAgain
 	}
 	return row.Load()
 }

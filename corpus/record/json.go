@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"searchloop/internal/jsonscan"
 )
@@ -112,25 +112,24 @@ func UnquoteJSON(raw []byte) (text string, ok bool, err error) {
 	return text, true, err
 }
 
-// UnquoteTo is UnquoteJSON for many texts that share memory: it appends the text
-// to b.
-func UnquoteTo(b *strings.Builder, raw []byte) (text string, ok bool, err error) {
+// AppendUnquoted is UnquoteJSON for many texts that share memory: it appends the text
+// to dst, which stays as it was where there is none.
+func AppendUnquoted(dst, raw []byte) (out []byte, ok bool, err error) {
 	if len(raw) == 0 || raw[0] != '"' {
-		return "", false, nil
+		return dst, false, nil
 	}
-	s, from := scanner{b: raw}, b.Len()
+	s := scanner{b: raw}
 	part, escaped, err := s.checked()
 	switch {
 	case err != nil:
-		return "", true, err
+		return dst, true, err
 	case !escaped:
-		b.Write(part)
-	default:
-		if err := s.unescape(b, part); err != nil {
-			return "", true, err
-		}
+		return append(dst, part...), true, nil
 	}
-	return b.String()[from:], true, nil
+	if out, err = s.unescape(dst, part); err != nil {
+		out = dst
+	}
+	return out, true, err
 }
 
 // scanner walks over b. All methods stand before or after a whole token.
@@ -366,12 +365,11 @@ func (s *scanner) str() (string, error) {
 	if err != nil || !escaped {
 		return string(raw), err
 	}
-	var out strings.Builder
-	out.Grow(len(raw))
-	if err := s.unescape(&out, raw); err != nil {
+	out, err := s.unescape(make([]byte, 0, len(raw)), raw)
+	if err != nil {
 		return "", err
 	}
-	return out.String(), nil
+	return unsafe.String(unsafe.SliceData(out), len(out)), nil // nobody else has it
 }
 
 // name decodes a field's name. Without escapes, as almost all are, it shares
@@ -381,9 +379,7 @@ func (s *scanner) name() ([]byte, error) {
 	if err != nil || !escaped {
 		return raw, err
 	}
-	var out strings.Builder
-	err = s.unescape(&out, raw)
-	return []byte(out.String()), err
+	return s.unescape(nil, raw)
 }
 
 // checked is span with the text checked, but for its escapes.
@@ -400,19 +396,32 @@ func (s *scanner) checked() (raw []byte, escaped bool, err error) {
 }
 
 // unescape appends raw, which checked has given, decoded.
-func (s *scanner) unescape(out *strings.Builder, raw []byte) error {
-	if !jsonscan.Unescape(out, raw) {
+func (s *scanner) unescape(dst, raw []byte) ([]byte, error) {
+	out, ok := jsonscan.AppendUnescaped(dst, raw)
+	if !ok {
 		s.i -= len(raw) + 2 // with the quotes
-		return s.fail("the string holds an unknown escape")
+		return dst, s.fail("the string holds an unknown escape")
 	}
-	return nil
+	return out, nil
 }
 
-// IsText says whether b is UTF-8 without bytes below 0x20. It looks at eight
-// bytes at a time, also behind the first that is not ASCII.
+// IsText says whether b is UTF-8 without bytes below 0x20. It looks at 32 bytes at a
+// time, and at eight behind the first that is not ASCII.
 func IsText(b []byte) bool {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for len(b) >= 8 {
+		for len(b) >= 32 {
+			w, x := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+			y, z := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+			// Of bytes all below 0x80, those below 0x20 borrow.
+			if (w|x|y|z|(w-ones*0x20)|(x-ones*0x20)|(y-ones*0x20)|(z-ones*0x20))&high != 0 {
+				break
+			}
+			b = b[32:]
+		}
+		if len(b) < 8 {
+			break
+		}
 		x := binary.LittleEndian.Uint64(b)
 		if (x-ones*0x20)&^x&high != 0 {
 			return false

@@ -51,8 +51,18 @@ type partFile struct {
 func (p *partFile) Write(b []byte) (int, error) {
 	p.sum.Write(b)
 	p.size += int64(len(b))
+	if len(b) >= directBytes {
+		if err := p.b.Flush(); err != nil {
+			return 0, err
+		}
+		return p.f.Write(b)
+	}
 	return p.b.Write(b)
 }
+
+// directBytes is the size from which a write goes past the buffer: it would only be
+// copied into it and out again.
+const directBytes = 64 << 10
 
 // Journal opens the shard's journal, which an interrupted attempt with the same
 // parameters and inputs may have begun. Commit and Discard close it.

@@ -9,9 +9,9 @@ import (
 	"bytes"
 	"math"
 	"strconv"
-	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // Scanner reads one text. After a failure every method does nothing and gives the
@@ -175,48 +175,47 @@ func (s *Scanner) String() string {
 	case plain:
 		return string(raw)
 	}
-	var out strings.Builder
-	out.Grow(len(raw))
-	if !Unescape(&out, raw) {
+	out, ok := AppendUnescaped(make([]byte, 0, len(raw)), raw)
+	if !ok {
 		s.bad = true
 		return ""
 	}
-	return out.String()
+	return unsafe.String(unsafe.SliceData(out), len(out)) // nobody else has it
 }
 
-// Unescape appends what a JSON string means, from between its quotes; false at an
-// escape that JSON does not know. Half a surrogate is U+FFFD, as in encoding/json.
-func Unescape(out *strings.Builder, raw []byte) bool {
+// AppendUnescaped appends what a JSON string means, from between its quotes; false at
+// an escape that JSON does not know. Half a surrogate is U+FFFD, as in encoding/json.
+func AppendUnescaped(out, raw []byte) ([]byte, bool) {
 	for {
 		n := bytes.IndexByte(raw, '\\')
 		if n < 0 {
-			out.Write(raw)
-			return true
+			out = append(out, raw...)
+			return out, true
 		}
-		out.Write(raw[:n])
+		out = append(out, raw[:n]...)
 		raw = raw[n+1:]
 		if len(raw) == 0 {
-			return false
+			return out, false
 		}
 		c := raw[0]
 		raw = raw[1:]
 		switch c {
 		case '"', '\\', '/':
-			out.WriteByte(c)
+			out = append(out, c)
 		case 'b':
-			out.WriteByte('\b')
+			out = append(out, '\b')
 		case 'f':
-			out.WriteByte('\f')
+			out = append(out, '\f')
 		case 'n':
-			out.WriteByte('\n')
+			out = append(out, '\n')
 		case 'r':
-			out.WriteByte('\r')
+			out = append(out, '\r')
 		case 't':
-			out.WriteByte('\t')
+			out = append(out, '\t')
 		case 'u':
 			r, ok := hex4(raw)
 			if !ok {
-				return false
+				return out, false
 			}
 			raw = raw[4:]
 			if utf16.IsSurrogate(r) {
@@ -231,9 +230,9 @@ func Unescape(out *strings.Builder, raw []byte) bool {
 				}
 				r = pair
 			}
-			out.WriteRune(r)
+			out = utf8.AppendRune(out, r)
 		default:
-			return false
+			return out, false
 		}
 	}
 }

@@ -88,7 +88,8 @@ func HashFile(path string) (int64, string, error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.CopyBuffer(struct{ io.Writer }{h}, f, make([]byte, 1<<20))
+	// A file would be asked to write itself, and does so by 32 KiB.
+	n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{f}, make([]byte, 256<<10))
 	return n, hex.EncodeToString(h.Sum(nil)), err
 }
 

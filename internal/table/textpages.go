@@ -8,6 +8,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"unsafe"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/parquet-go/parquet-go"
@@ -34,12 +35,29 @@ import (
 // for what it can look back over in 16 bits.
 const pageBytes = 64 << 10
 
-// textColumn is a column of the file.
+// textColumn is a column of the file. Rows are read by the places of their fields:
+// reflection would take longer for a short text than to copy it.
 type textColumn struct {
-	path  []string
-	field int // of the row
-	list  bool
-	item  int // field of the list's items
+	path []string
+	at   uintptr // of the field in a row
+	list bool
+	size uintptr // of an item of the list
+	item uintptr // of the field in an item
+}
+
+// text is the column's text in a row that is no list.
+func (c *textColumn) text(row unsafe.Pointer) string { return *(*string)(unsafe.Add(row, c.at)) }
+
+// items gives where the list of a row begins, and its length. A slice of structs is
+// laid out like any other.
+func (c *textColumn) items(row unsafe.Pointer) (unsafe.Pointer, int) {
+	list := *(*[]byte)(unsafe.Add(row, c.at))
+	return unsafe.Pointer(unsafe.SliceData(list)), len(list)
+}
+
+// itemText is the column's text in an item of a list.
+func (c *textColumn) itemText(list unsafe.Pointer, i int) string {
+	return *(*string)(unsafe.Add(list, uintptr(i)*c.size+c.item))
 }
 
 // textColumns gives the columns of T.
@@ -47,16 +65,17 @@ func textColumns[T any]() ([]textColumn, error) {
 	var out []textColumn
 	row := reflect.TypeFor[T]()
 	for i := range row.NumField() {
-		f := row.Field(i).Type
+		f, at := row.Field(i).Type, row.Field(i).Offset
 		switch {
 		case f.Kind() == reflect.String:
-			out = append(out, textColumn{field: i})
+			out = append(out, textColumn{at: at})
 		case f.Kind() == reflect.Slice && f.Elem().Kind() == reflect.Struct:
 			for k := range f.Elem().NumField() {
-				if f.Elem().Field(k).Type.Kind() != reflect.String {
-					return nil, fmt.Errorf("%v in a list is no text", f.Elem().Field(k).Type)
+				item := f.Elem().Field(k)
+				if item.Type.Kind() != reflect.String {
+					return nil, fmt.Errorf("%v in a list is no text", item.Type)
 				}
-				out = append(out, textColumn{field: i, list: true, item: k})
+				out = append(out, textColumn{at: at, list: true, size: f.Elem().Size(), item: item.Offset})
 			}
 		default:
 			return nil, fmt.Errorf("%v is neither text nor a list of structs of texts", f)
@@ -133,26 +152,28 @@ func (c *chunk) describe(to *written, index *format.OffsetIndex, row int64) {
 
 // encodeTexts writes rows into chunks, which are emptied before.
 func encodeTexts[T any](columns []textColumn, rows []T, chunks []chunk, p *pageWriter) error {
-	for i, c := range columns {
+	for i := range columns {
+		c := &columns[i]
 		p.out, p.list = &chunks[i], c.list
 		p.out.file, p.out.pages = p.out.file[:0], p.out.pages[:0]
 		if !c.list {
 			n := 0
 			for k := range rows {
-				n += 4 + reflect.ValueOf(&rows[k]).Elem().Field(c.field).Len()
+				n += 4 + len(c.text(unsafe.Pointer(&rows[k])))
 			}
 			p.out.file = slices.Grow(p.out.file, n*5/8) // what text takes: growing leaves half of the memory unused
 		}
 		for k := range rows {
-			v := reflect.ValueOf(&rows[k]).Elem().Field(c.field)
 			if !c.list {
-				p.row(4 + v.Len())
-				p.value(v.String())
+				text := c.text(unsafe.Pointer(&rows[k]))
+				p.row(4 + len(text))
+				p.value(text)
 				continue
 			}
-			n, size := v.Len(), 0
+			list, n := c.items(unsafe.Pointer(&rows[k]))
+			size := 0
 			for j := range n {
-				size += 4 + v.Index(j).Field(c.item).Len()
+				size += 4 + len(c.itemText(list, j))
 			}
 			p.row(size)
 			if n == 0 {
@@ -164,7 +185,7 @@ func encodeTexts[T any](columns []textColumn, rows []T, chunks []chunk, p *pageW
 			for j := range n {
 				p.repetitions.add(min(1, j), p.values)
 				p.definitions.add(1, p.values)
-				p.value(v.Index(j).Field(c.item).String())
+				p.value(c.itemText(list, j))
 			}
 		}
 		p.end()
