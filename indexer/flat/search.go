@@ -3,6 +3,7 @@ package flat
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -51,7 +52,8 @@ func (g *search) tasks(block int64) []task {
 	return out
 }
 
-func blockOf(h Header) int64 { return max(8, blockBytes/h.rowBytes()/8*8) }
+// blockOf is the rows of a block: whole panels of package dots.
+func blockOf(h Header) int64 { return max(16, blockBytes/h.rowBytes()/16*16) }
 
 func (g *search) run(out [][]Hit) error {
 	if g.set.sketches != nil && g.n <= sketchQueries {
@@ -104,16 +106,23 @@ func each(tasks []task, do func(i int) error) error {
 func (g *search) scan(t task, of func(q int) *top) error {
 	f := g.set.files[t.shard]
 	start := g.set.starts[t.shard]
-	return g.blocks(f, t, g.scorer(f, t.hi-t.lo), func(lo int64, scores []float32, width int) error {
+	s := g.scorer(f, t.hi-t.lo)
+	return g.blocks(f, t, s, func(lo int64, scores []float32, width int) error {
 		if f.Metric == L2 {
 			for i := range scores {
 				scores[i] = -scores[i]
 			}
 		}
 		for q := range g.n {
+			if s.above != nil && !s.above[q] {
+				continue
+			}
 			if i := of(q).scores(scores[q*width:(q+1)*width], start+lo); i >= 0 {
 				return &fail.Error{Kind: fail.BadInput, Op: "search", Path: f.Path, Row: lo + int64(i) + 1,
 					Err: errors.New("the score is not a number: the vector holds NaN or an infinity"), Hint: "rebuild the index; the index job refuses such vectors"}
+			}
+			if s.above != nil {
+				s.floor[q] = of(q).floor()
 			}
 		}
 		return nil
@@ -124,7 +133,7 @@ var buffers = sync.Pool{New: func() any { return new([]float32) }}
 
 // blocks scores the rows of one task of f, block by block, and hands on each
 // block's first row and scores, [n, width].
-func (g *search) blocks(f *File, t task, score func(scores []float32, rows, next []byte, width int), then func(lo int64, scores []float32, width int) error) error {
+func (g *search) blocks(f *File, t task, s scorer, then func(lo int64, scores []float32, width int) error) error {
 	block := blockOf(f.Header)
 	buf := buffers.Get().(*[]float32)
 	defer buffers.Put(buf)
@@ -138,7 +147,7 @@ func (g *search) blocks(f *File, t task, score func(scores []float32, rows, next
 		hi := min(lo+block, t.hi)
 		width := int(hi - lo)
 		scores := (*buf)[:g.n*width]
-		score(scores, f.rows(lo, hi), f.rows(hi, min(hi+block, f.Rows)), width)
+		s.score(scores, f.rows(lo, hi), f.rows(hi, min(hi+block, f.Rows)), width)
 		if err := then(lo, scores, width); err != nil {
 			return err
 		}
@@ -146,30 +155,45 @@ func (g *search) blocks(f *File, t task, score func(scores []float32, rows, next
 	return nil
 }
 
-// scorer is how blocks of f, of rows in all, are scored. It is for one goroutine.
-func (g *search) scorer(f *File, rows int64) func(scores []float32, rows, next []byte, width int) {
+// scorer is how blocks of a file are scored. It is for one goroutine.
+type scorer struct {
+	score func(scores []float32, rows, next []byte, width int)
+	// Where above is there, scoring leaves in it which queries have scores that are not
+	// below floor, or might have.
+	floor []float32
+	above []bool
+}
+
+// scorer is how f's blocks, of rows in all, are scored.
+func (g *search) scorer(f *File, rows int64) scorer {
 	job := dots.Job{Kind: f.Format.kind(), L2: f.Metric == L2, Queries: g.queries, Dim: f.Dim}
 	if f.Format != SQ8 {
 		if rows >= prepareRows {
 			job.Prepare()
 		}
-		return func(scores []float32, rows, next []byte, width int) {
+		if f.Metric == InnerProduct {
+			job.Floor, job.Above = make([]float32, g.n), make([]bool, g.n)
+			for q := range job.Floor {
+				job.Floor[q] = float32(math.Inf(-1))
+			}
+		}
+		return scorer{floor: job.Floor, above: job.Above, score: func(scores []float32, rows, next []byte, width int) {
 			job.Rows, job.Next = rows, next
 			job.Scores(scores, width)
-		}
+		}}
 	}
 	if f.Metric == L2 {
 		plain := make([]float32, int(blockOf(f.Header))*f.Dim)
 		job.Kind = dots.F32
-		return func(scores []float32, rows, _ []byte, width int) {
+		return scorer{score: func(scores []float32, rows, _ []byte, width int) {
 			f.decode(plain[:width*f.Dim], rows)
 			job.Rows = unsafe.Slice((*byte)(unsafe.Pointer(&plain[0])), 4*width*f.Dim)
 			job.Scores(scores, width)
-		}
+		}}
 	}
 	var base []float32
 	job.Queries, base = f.fold(g.queries)
-	return func(scores []float32, rows, next []byte, width int) {
+	return scorer{score: func(scores []float32, rows, next []byte, width int) {
 		job.Rows, job.Next = rows, next
 		job.Scores(scores, width)
 		for q, b := range base {
@@ -177,7 +201,7 @@ func (g *search) scorer(f *File, rows int64) func(scores []float32, rows, next [
 				scores[q*width+i] += b
 			}
 		}
-	}
+	}}
 }
 
 // fold takes the decoding of SQ8 into the queries: the inner product of query q

@@ -213,6 +213,31 @@ func TestNaNInTheFile(t *testing.T) {
 	}
 }
 
+// Late in a search of many queries most scores are not looked at one by one: what is
+// no number must be found all the same.
+func TestNaNAmongManyQueries(t *testing.T) {
+	const rows, dim, queries = 20_000, 64, 100
+	rng := rand.New(rand.NewPCG(9, 10))
+	path := write(t, dim, units(rng, rows, dim))
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte{0, 0, 0xc0, 0x7f}, HeaderSize+(rows-3)*dim*4); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenSet([]string{path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.Search(context.Background(), units(rng, queries, dim), 5)
+	if fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), fmt.Sprintf("row %d", rows-2)) {
+		t.Error(err)
+	}
+}
+
 func TestSearchFromManyGoroutines(t *testing.T) {
 	const rows, dim = 5000, 64
 	rng := rand.New(rand.NewPCG(5, 6))

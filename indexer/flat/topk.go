@@ -1,6 +1,9 @@
 package flat
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Hit is one result: a row and its inner product with the query, or its squared
 // distance from it.
@@ -57,6 +60,14 @@ func (t *top) scores(scores []float32, first int64) int {
 		}
 	}
 	return -1
+}
+
+// floor is a score below which no hit is taken any more.
+func (t *top) floor() float32 {
+	if len(t.heap) < t.k {
+		return float32(math.Inf(-1))
+	}
+	return t.heap[0].Score
 }
 
 func (t *top) offer(h Hit) {

@@ -55,8 +55,10 @@ type kernel struct {
 	rows, queries int
 	tall          int
 	run           [5]func(*tile) // F32, F16, U8, and squared distances for F32, F16
-	packed        func(*tile)    // inner products of packed rows; of F32; nil: rows are best taken as they are
-	pack          func(dst *float32, src *byte, blocks, step, half uintptr)
+	sweep         func(*sweep)   // inner products of packed rows; nil: rows are best taken as they are
+	// turn packs eight rows, stride bytes apart, by kind: part and lane are the bytes
+	// from part to part and from lane to lane of where they go.
+	turn [3]func(dst *float32, src *byte, stride, blocks, part, lane uintptr)
 }
 
 var portable = kernel{name: "portable", rows: 2, queries: 3, tall: 2, run: [...]func(*tile){
@@ -82,6 +84,10 @@ type Job struct {
 	// Next is memory that will be wanted soon, most likely the rows after Rows. It
 	// is fetched into the cache meanwhile. May be nil.
 	Next []byte
+	// Floor and Above, both given or neither, spare looking at scores: Scores sets
+	// Above[q] to false where it knows every score of query q to be below Floor[q].
+	Floor []float32
+	Above []bool
 
 	packed []float32 // Queries, by Prepare
 }
@@ -97,7 +103,10 @@ func (j Job) Scores(out []float32, ld int) {
 	if ld < rows || len(out) < (queries-1)*ld+rows || j.L2 && j.Kind == U8 {
 		panic(fmt.Sprintf("dots.Scores: %d scores with stride %d for %d rows and %d queries of kind %d", len(out), ld, rows, queries, j.Kind))
 	}
-	if j.packed != nil && rows >= panelRows {
+	for q := range j.Above {
+		j.Above[q] = true
+	}
+	if j.packed != nil && rows >= panelRows/2 {
 		j.scorePacked(out, ld, rows, queries)
 		if rest := j.Dim % Lanes; rest > 0 {
 			j.rest(out, ld, rows, queries, j.Dim-rest)

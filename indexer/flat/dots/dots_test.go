@@ -112,7 +112,7 @@ func TestOneOrderOfSummation(t *testing.T) {
 				for _, n := range []int{rows, rows - 1, panelRows} {
 					twice := make([]float32, 2*n*queries)
 					j := Job{Kind: v.kind, L2: v.l2, Rows: b[:n*dim*v.kind.Bytes()], Queries: many, Dim: dim, Next: b}
-					if j.Prepare(); (j.packed != nil) != (active.packed != nil && !v.l2 && v.kind == F32) {
+					if j.Prepare(); (j.packed != nil) != (active.sweep != nil && !v.l2) {
 						t.Fatalf("%v %s: packed: %t", v, active.name, j.packed != nil)
 					}
 					j.Scores(twice, n)
@@ -137,6 +137,48 @@ func TestOneOrderOfSummation(t *testing.T) {
 				Job{Kind: F32, L2: v.l2, Rows: plain, Queries: q, Dim: dim}.Scores(same, rows)
 				if !slices.Equal(same, want) {
 					t.Fatalf("%v dim %d %s: differs from float32 rows of the same values", v, dim, active.name)
+				}
+			}
+		}
+	}
+}
+
+// Above leaves out no query with a score that is not below its floor, be it NaN,
+// and where rows are packed and panels are whole it leaves out all others.
+func TestAboveTheFloor(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	const queries = packQueries + 5
+	for i := range kernels {
+		using(t, &kernels[i])
+		for _, v := range variants {
+			for _, dim := range []int{15, 48, 777} {
+				for _, rows := range []int{1, 23, 2 * panelRows} {
+					b, _ := stored(random(rng, rows*dim), v.kind)
+					j := Job{Kind: v.kind, L2: v.l2, Rows: b, Queries: random(rng, queries*dim), Dim: dim, Floor: make([]float32, queries), Above: make([]bool, queries)}
+					j.Prepare()
+					out := make([]float32, queries*rows)
+					j.Scores(out, rows)
+					for q := range queries {
+						j.Floor[q] = slices.Max(out[q*rows : (q+1)*rows])
+						if q%2 == 1 {
+							j.Floor[q] = math.Nextafter32(j.Floor[q], float32(math.Inf(1)))
+						}
+					}
+					j.Scores(out, rows)
+					spares := j.packed != nil && rows%panelRows == 0 && dim%Lanes == 0
+					for q, above := range j.Above {
+						if q%2 == 0 && !above || spares && above != (q%2 == 0) {
+							t.Fatalf("%s %v dim %d, %d rows, query %d: above the floor: %t", active.name, v, dim, rows, q, above)
+						}
+					}
+					if v.kind != F32 {
+						continue
+					}
+					binary.LittleEndian.PutUint32(b[(rows-1)*dim*4:], math.Float32bits(float32(math.NaN())))
+					j.Scores(out, rows)
+					if q := slices.Index(j.Above, false); q >= 0 {
+						t.Fatalf("%s %v dim %d, %d rows, query %d: NaN is not above the floor", active.name, v, dim, rows, q)
+					}
 				}
 			}
 		}
@@ -183,16 +225,16 @@ func BenchmarkScores(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%v/queries=%d", kernels[1+i].name, v.kind, n), func(b *testing.B) {
 					using(b, &kernels[1+i])
 					n, prepare := max(n, -n), n > 0
-					rows, _ := stored(random(rng, 40*dim), v.kind)
+					rows, _ := stored(random(rng, 48*dim), v.kind)
 					j := Job{Kind: v.kind, Rows: rows, Queries: random(rng, n*dim), Dim: dim}
 					if prepare {
 						j.Prepare()
 					}
-					out := make([]float32, 40*n)
+					out := make([]float32, 48*n)
 					for b.Loop() {
-						j.Scores(out, 40)
+						j.Scores(out, 48)
 					}
-					b.ReportMetric(2*40*dim*float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+					b.ReportMetric(2*48*dim*float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 				})
 			}
 		}

@@ -7,7 +7,7 @@ import "golang.org/x/sys/cpu"
 func native() []kernel {
 	var all []kernel
 	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
-		all = append(all, kernel{name: "AVX2", rows: 2, queries: 3, tall: 4, run: [...]func(*tile){dotsF32AVX2, dotsF16AVX2, dotsU8AVX2, dotsL2F32AVX2, dotsL2F16AVX2}, packed: packedAVX2, pack: packAVX2})
+		all = append(all, kernel{name: "AVX2", rows: 2, queries: 3, tall: 4, run: [...]func(*tile){dotsF32AVX2, dotsF16AVX2, dotsU8AVX2, dotsL2F32AVX2, dotsL2F16AVX2}, sweep: sweepAVX2, turn: [3]func(dst *float32, src *byte, stride, blocks, part, lane uintptr){turnF32AVX2, turnF16AVX2, turnU8AVX2}})
 		if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL {
 			all = append(all, kernel{name: "AVX-512", rows: 4, queries: 6, tall: 4, run: [...]func(*tile){dotsF32AVX512, dotsF16AVX512, dotsU8AVX512, dotsL2F32AVX512, dotsL2F16AVX512}})
 		}
@@ -46,10 +46,13 @@ func dotsL2F32AVX512(t *tile)
 func dotsL2F16AVX512(t *tile)
 
 //go:noescape
-func packedAVX2(t *tile)
+func sweepAVX2(t *sweep)
 
-// The row of blocks of 16 goes to dst, step bytes from block to block, its second
-// halves half bytes behind the first.
-//
 //go:noescape
-func packAVX2(dst *float32, src *byte, blocks, step, half uintptr)
+func turnF32AVX2(dst *float32, src *byte, stride, blocks, part, lane uintptr)
+
+//go:noescape
+func turnF16AVX2(dst *float32, src *byte, stride, blocks, part, lane uintptr)
+
+//go:noescape
+func turnU8AVX2(dst *float32, src *byte, stride, blocks, part, lane uintptr)

@@ -48,81 +48,11 @@ func generate() []byte {
 			s.write(&b, k)
 		}
 	}
-	packed(&b)
-	pack(&b)
+	sweep(&b)
+	for _, k := range kinds[:3] {
+		turn(&b, k)
+	}
 	return b.Bytes()
-}
-
-// packed emits the AVX2 kernel for packed rows and queries (packed.go): 4 rows by 3
-// queries, first for lanes 0 to 7 of all blocks of 16, then for lanes 8 to 15. Seven
-// loads serve twelve multiply-adds, where the kernel for rows as they are stored
-// needs ten.
-func packed(b *bytes.Buffer) {
-	const rows, queries = 4, 3
-	p := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
-	p("\n// func packedAVX2(t *tile)\nTEXT ·packedAVX2(SB), NOSPLIT, $%d-8", 32*rows*queries)
-	p("\tMOVQ t+0(FP), R13\n\tMOVQ 0(R13), DI\n\tMOVQ 8(R13), SI\n\tMOVQ 16(R13), AX\n\tMOVQ 32(R13), CX\n\tMOVQ 64(R13), R14")
-	for line := range 4 {
-		p("\tPREFETCHT1 %d(R14)", 64*line)
-	}
-	for half := range 2 {
-		p("\tMOVQ 48(R13), DX")
-		for n := range rows * queries {
-			p("\tVXORPS Y%d, Y%d, Y%d", n, n, n)
-		}
-		p("\nhalf%d:", half)
-		for q := range queries {
-			p("\tVMOVUPS %d(CX), Y%d", 32*q, 12+q)
-		}
-		for r := range rows {
-			p("\tVMOVUPS %d(AX), Y15", 32*r)
-			for q := range queries {
-				p("\tVFMADD231PS Y%d, Y15, Y%d", 12+q, rows*q+r)
-			}
-		}
-		p("\tADDQ $%d, AX\n\tADDQ $%d, CX\n\tDECQ DX\n\tJNZ half%d\n", 32*rows, 32*queries, half)
-		for n := range rows * queries {
-			if half == 0 {
-				p("\tVMOVUPS Y%d, sum-%d(SP)", n, 32*(rows*queries-n))
-			} else {
-				p("\tVADDPS sum-%d(SP), Y%d, Y%d", 32*(rows*queries-n), n, n)
-			}
-		}
-	}
-	for q := range queries {
-		if q > 0 {
-			p("\tADDQ SI, DI")
-		}
-		foldRows(p, rows*q)
-	}
-	p("\tVZEROUPPER\n\tRET")
-}
-
-// pack emits the copying of a row into its panel.
-func pack(b *bytes.Buffer) {
-	fmt.Fprint(b, `
-// func packAVX2(dst *float32, src *byte, blocks, step, half uintptr)
-TEXT ·packAVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ src+8(FP), SI
-	MOVQ blocks+16(FP), DX
-	MOVQ step+24(FP), R8
-	MOVQ half+32(FP), R9
-	ADDQ DI, R9
-
-loop:
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, (R9)
-	ADDQ $64, SI
-	ADDQ R8, DI
-	ADDQ R8, R9
-	DECQ DX
-	JNZ loop
-	VZEROUPPER
-	RET
-`)
 }
 
 // foldRows adds up the 8 lanes of 4 registers from at on and stores the four sums.
