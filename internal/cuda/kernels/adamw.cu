@@ -1,10 +1,20 @@
 #include "common.cuh"
 
-// Block b leaves the sum of the squares of its slice of g in out[b].
-extern "C" __global__ void sum_squares(float *out, const float *g, i64 n, i64 slice) {
-	i64 from = blockIdx.x * slice, to = min(n, from + slice);
+// Block b leaves the sum of the squares of its slice of a gradient in out[b]: that
+// gradient t whose first[t] is the last at most b. where holds address and length of
+// each.
+extern "C" __global__ void sum_squares(float *out, const i64 *where, const int *first, int tensors, int slice) {
+	int lo = 0, hi = tensors;
+	while (hi - lo > 1) {
+		int middle = (lo + hi) / 2;
+		if (first[middle] <= blockIdx.x) lo = middle;
+		else hi = middle;
+	}
+	const float *g = (const float *)where[2 * lo];
+	i64 from = (i64)(blockIdx.x - first[lo]) * slice, to = min(where[2 * lo + 1], from + slice);
 	float s = 0;
-	for (i64 i = from + threadIdx.x; i < to; i += blockDim.x) s += g[i] * g[i];
+#pragma unroll 8
+	for (i64 i = from + threadIdx.x; i < to; i += 256) s += g[i] * g[i];
 	s = block_sum(s);
 	if (threadIdx.x == 0) out[blockIdx.x] = s;
 }

@@ -50,10 +50,10 @@ __device__ __forceinline__ void barriers_ready() { asm volatile("fence.mbarrier_
 
 struct ring {
 	u32 base; // full, full, empty, empty
-	__device__ __forceinline__ void init(int fillers) {
+	__device__ __forceinline__ void init(int fillers, int takers) {
 		for (int i = 0; i < 2; i++) {
 			barrier_init(base + 8 * i, fillers);
-			barrier_init(base + 16 + 8 * i, 256);
+			barrier_init(base + 16 + 8 * i, takers);
 		}
 	}
 	__device__ __forceinline__ u32 full(int i) { return base + 8 * (i & 1); }
@@ -61,6 +61,13 @@ struct ring {
 	__device__ __forceinline__ void await_empty(int i) { barrier_wait(full(i) + 16, (i >> 1 & 1) ^ 1); }
 	__device__ __forceinline__ void release(int i) { barrier_arrive(full(i) + 16); }
 };
+
+// 2^x; 0 where that is below float32's normal numbers.
+__device__ __forceinline__ float exp2_fast(float x) {
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
 
 template <int N> __device__ __forceinline__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
@@ -90,8 +97,8 @@ __device__ __forceinline__ void attend(bf16 *out, float *lse, const map &q, cons
 	ring rk = {bar}, rv = {bar + 32};
 	u32 ready = bar + 64;
 	if (threadIdx.x == 0) {
-		rk.init(1);
-		rv.init(1);
+		rk.init(1, 256);
+		rv.init(1, 256);
 		barrier_init(ready, 1);
 		barriers_ready();
 	}
@@ -151,7 +158,7 @@ __device__ __forceinline__ void attend(bf16 *out, float *lse, const map &q, cons
 			x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, o));
 			x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, o));
 		}
-		float z0 = x0 == -INF ? 0 : x0 * f, z1 = x1 == -INF ? 0 : x1 * f, c0 = exp2f(m0 * f - z0), c1 = exp2f(m1 * f - z1);
+		float z0 = x0 == -INF ? 0 : x0 * f, z1 = x1 == -INF ? 0 : x1 * f, c0 = exp2_fast(m0 * f - z0), c1 = exp2_fast(m1 * f - z1);
 		m0 = x0, m1 = x1;
 		l0 *= c0, l1 *= c1;
 #pragma unroll
@@ -163,8 +170,8 @@ __device__ __forceinline__ void attend(bf16 *out, float *lse, const map &q, cons
 			for (int e = 0; e < 4; e++) {
 				float *x = sc + 8 * c + 2 * e; // row 0, row 1, row 0, row 1
 				float z = e % 2 ? z1 : z0;
-				x[0] = exp2f(x[0] * f - z);
-				x[1] = exp2f(x[1] * f - z);
+				x[0] = exp2_fast(x[0] * f - z);
+				x[1] = exp2_fast(x[1] * f - z);
 				if (e % 2) l1 += x[0] + x[1];
 				else l0 += x[0] + x[1];
 				p[c][e] = pack(x[0], x[1]);
@@ -187,188 +194,309 @@ __device__ __forceinline__ void attend(bf16 *out, float *lse, const map &q, cons
 	if (r1 < last) lse[(i64)h * s.total + r1] = m1 * s.scale + __logf(l1);
 }
 
-// dQ of a tile of 128 query rows, 64 keys at a time.
-template <int D>
-__device__ __forceinline__ void back_q(bf16 *dq, i64 dqs, const map &dout, const float *lse, const float *delta, const map &q, const map &k, const map &v, const tile *tiles, const shape &s) {
-	constexpr int BM = 128, BN = 64, SIZE = BM * D * 2, PART = BN * D * 2;
-	extern __shared__ __align__(1024) char memory[];
-	u32 sq = (shared_address(memory) + 1023) & ~1023, sd = sq + SIZE, sk = sd + SIZE, sv = sk + 2 * PART;
-	const tile t = tiles[blockIdx.x];
-	int h = blockIdx.y, g = h * s.kv / s.heads;
-	int first = s.rows[t.seq] + t.row, last = s.rows[t.seq + 1], from = s.cu[t.seq];
-	int n = min(BM, last - first), rounds = (sees(s, t.seq, first + n - 1, last) + BN - 1) / BN;
-	__shared__ u64 barriers[5];
-	u32 bar = shared_address(barriers);
-	ring both = {bar};
-	u32 ready = bar + 32;
-	if (threadIdx.x == 0) {
-		both.init(1);
-		barrier_init(ready, 1);
-		barriers_ready();
-	}
-	__syncthreads();
-	if (threadIdx.x < 128) {
-		fewer_registers<40>();
-		if (threadIdx.x) return;
-		barrier_expect(ready, 2 * SIZE);
-		fetch<D, BM>(sq, q, h, first, ready);
-		fetch<D, BM>(sd, dout, h, first, ready);
-		for (int i = 0; i < rounds; i++) {
-			both.await_empty(i);
-			barrier_expect(both.full(i), 2 * PART);
-			fetch<D, BN>(sk + (i & 1) * PART, k, g, from + i * BN, both.full(i));
-			fetch<D, BN>(sv + (i & 1) * PART, v, g, from + i * BN, both.full(i));
-		}
-		return;
-	}
-	more_registers<232>();
-	int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, group = warp / 4;
-	int r0 = first + warp * 16 + lane / 4, r1 = r0 + 8, lim0 = sees(s, t.seq, r0, last), lim1 = sees(s, t.seq, r1, last);
-	const float *lh = lse + (i64)h * s.total, *dh = delta + (i64)h * s.total;
-	float e0 = r0 < last ? lh[r0] * 1.44269504f : 0, e1 = r1 < last ? lh[r1] * 1.44269504f : 0;
-	float t0 = r0 < last ? dh[r0] : 0, t1 = r1 < last ? dh[r1] : 0;
-	float acc[D / 2];
-#pragma unroll
-	for (int i = 0; i < D / 2; i++) acc[i] = 0;
-	const float f = s.scale * 1.44269504f;
-	barrier_wait(ready, 0);
-	for (int round = 0; round < rounds; round++) {
-		int j = round * BN, stage = round & 1;
-		both.await_full(round);
-		float sc[BN / 2], dp[BN / 2];
-		wgmma_fence();
-#pragma unroll
-		for (int i = 0; i < D / 16; i++) wgmma_shared(sc, columns<BM>(sq, group * 64, i), columns<BN>(sk + stage * PART, 0, i), i == 0);
-#pragma unroll
-		for (int i = 0; i < D / 16; i++) wgmma_shared(dp, columns<BM>(sd, group * 64, i), columns<BN>(sv + stage * PART, 0, i), i == 0);
-		wgmma_commit();
-		wgmma_wait<0>();
-		bool whole = j + BN <= __shfl_sync(~0u, lim0, 0) && warp * 16 + 16 <= n;
-		u32 p[BN / 16][4];
-#pragma unroll
-		for (int c = 0; c < BN / 16; c++)
-#pragma unroll
-			for (int e = 0; e < 4; e++) {
-				float y[2];
-#pragma unroll
-				for (int o = 0; o < 2; o++) {
-					int i = 8 * c + 2 * e + o, key = j + c * 16 + e / 2 * 8 + lane % 4 * 2 + o;
-					float x = exp2f(sc[i] * f - (e % 2 ? e1 : e0));
-					if (!whole && key >= (e % 2 ? lim1 : lim0)) x = 0;
-					y[o] = x * (dp[i] - (e % 2 ? t1 : t0));
-				}
-				p[c][e] = pack(y[0], y[1]);
-			}
-		wgmma_fence();
-#pragma unroll
-		for (int c = 0; c < BN / 16; c++) wgmma_registers(acc, p[c], rows16<BN>(sk + stage * PART, c));
-		wgmma_commit();
-		wgmma_wait<0>();
-		both.release(round);
-	}
-	store<D>(dq + h * D, dqs, acc, r0, r1, last, s.scale, s.scale, lane);
+// The backward pass takes keys in tiles of 128 and, for each, query rows in blocks
+// of 64.
+constexpr int TILE = 128, BLOCK = 64;
+
+// Two numbers that belong to a query row each.
+__device__ __forceinline__ float2 pair(const float *x, int i) { return *(const float2 *)(x + i); }
+
+// seen is the last tile of which row block b of a sequence sees a key.
+__device__ __forceinline__ int seen(const shape &s, int seq, int b) {
+	int last = s.rows[seq + 1], j = s.rows[seq] + b * BLOCK;
+	return (sees(s, seq, min(j + BLOCK, last) - 1, last) - 1) / TILE;
 }
 
-// dK and dV of a tile of 128 keys, over 64 query rows at a time of every query
-// head that reads the key head.
+// first_block is the first block of rows that sees a key of the tile.
+__device__ __forceinline__ int first_block(const shape &s, int seq, int tile, int blocks) {
+	int lo = 0, hi = blocks;
+	while (lo < hi) {
+		int middle = (lo + hi) / 2;
+		if (seen(s, seq, middle) < tile) lo = middle + 1;
+		else hi = middle;
+	}
+	return lo;
+}
+
+// former is how many of a sequence's tiles are not in its latter half.
+__device__ __forceinline__ int former(const shape &s, int seq) {
+	int tiles = (s.cu[seq + 1] - s.cu[seq] + TILE - 1) / TILE;
+	return tiles - tiles / 2;
+}
+
+// A block of threads takes two tiles, so that all have about the same to do: the
+// i-th of a sequence takes the i-th tile from the end, which few rows see, and then
+// the i-th from the start. span is one of the two and the order of its row blocks:
+// [mid, blocks) upwards, then [begin, mid) downwards.
+struct span {
+	int keys, begin, mid, blocks; // keys: which tile
+	__device__ __forceinline__ span(const shape &s, const tile &t, int part) {
+		int tiles = (s.cu[t.seq + 1] - s.cu[t.seq] + TILE - 1) / TILE, i = t.row / TILE;
+		blocks = (s.rows[t.seq + 1] - s.rows[t.seq] + BLOCK - 1) / BLOCK;
+		keys = part == 0 ? tiles - 1 - i : i;
+		begin = first_block(s, t.seq, keys, blocks);
+		mid = part == 0 ? begin : max(begin, first_block(s, t.seq, former(s, t.seq), blocks));
+	}
+	__device__ __forceinline__ int block(int x) const { return x < blocks - mid ? mid + x : blocks - 1 - x; }
+};
+// first_part skips the latter half's tile where it is the middle one, which has no
+// partner.
+__device__ __forceinline__ int first_part(const shape &s, const tile &t) { return t.row / TILE * 2 + 1 == (s.cu[t.seq + 1] - s.cu[t.seq] + TILE - 1) / TILE; }
+
+// dK and dV of two tiles of keys over the row blocks of every query head that reads
+// the key head, and these tiles' parts of dQ. The parts of a block of rows are added
+// in memory, those of the latter tiles to one sum and those of the former to
+// another, each in the order of the threads' blocks, which turns keeps: it counts
+// who was there. A block of threads waits only for such as began before it, and in
+// this order of row blocks they come past the same rows at least two rounds earlier.
+// A sum is laid out as the threads hold it.
 template <int D>
-__device__ __forceinline__ void back_kv(bf16 *dk, i64 dks, bf16 *dv, i64 dvs, const map &dout, const float *lse, const float *delta, const map &q, const map &k, const map &v, const tile *tiles, const shape &s) {
-	constexpr int BM = 128, BN = 64, SIZE = BM * D * 2, PART = BN * D * 2;
+__device__ __forceinline__ void back(bf16 *dk, i64 dks, bf16 *dv, i64 dvs, float *sums, u32 *turns, const map &dout, const float *lse, const float *delta,
+		const map &q, const map &k, const map &v, const tile *tiles, int g0, int slots, const shape &s) {
+	constexpr int SIZE = TILE * D * 2, PART = BLOCK * D * 2, SLOPES = TILE * BLOCK * 2, SUMS = BLOCK * D * 4, GIVERS = D * 2;
 	extern __shared__ __align__(1024) char memory[];
-	__shared__ float se[2][BN], st[2][BN];
-	__shared__ int sl[2][BN];
-	u32 sk = (shared_address(memory) + 1023) & ~1023, sv = sk + SIZE, sq = sv + SIZE, sd = sq + 2 * PART;
-	const tile t = tiles[blockIdx.x];
-	int g = blockIdx.y, heads = s.heads / s.kv;
-	int from = s.cu[t.seq], keys = s.cu[t.seq + 1] - from;
-	int begin = s.rows[t.seq], last = s.rows[t.seq + 1];
-	// The first block of rows in which some row sees a key of the tile.
-	while (begin < last && sees(s, t.seq, min(begin + BN, last) - 1, last) <= t.row) begin += BN;
-	int blocks = (last - begin + BN - 1) / BN, rounds = max(0, blocks) * heads;
-	__shared__ u64 barriers[5];
+	__shared__ __align__(8) float se[2][BLOCK], st[2][BLOCK];
+	__shared__ int sl[2][BLOCK];
+	__shared__ u32 ticket;
+	u32 sk = (shared_address(memory) + 1023) & ~1023, sv = sk + SIZE, sq = sv + SIZE, sd = sq + 2 * PART, sz = sd + 2 * PART, ss = sz + 2 * SLOPES;
+	__shared__ u64 barriers[10];
 	u32 bar = shared_address(barriers);
-	ring both = {bar};
-	u32 ready = bar + 32;
+	ring both = {bar}, out = {bar + 32};
+	u32 ready = bar + 64, done = bar + 72; // of a tile of keys
 	if (threadIdx.x == 0) {
-		both.init(33);
+		ticket = atomicAdd(turns, 1);
+		both.init(33, 256);
+		out.init(GIVERS, 1);
 		barrier_init(ready, 1);
+		barrier_init(done, 256);
 		barriers_ready();
 	}
 	__syncthreads();
+	const tile t = tiles[ticket % gridDim.x];
+	int g = ticket / gridDim.x, heads = s.heads / s.kv;
+	int from = s.cu[t.seq], first = s.rows[t.seq], last = s.rows[t.seq + 1];
 	if (threadIdx.x < 128) {
-		fewer_registers<40>();
+		fewer_registers<24>();
+		int i = 0;
 		if (threadIdx.x == 0) {
-			barrier_expect(ready, 2 * SIZE);
-			fetch<D, BM>(sk, k, g, from + t.row, ready);
-			fetch<D, BM>(sv, v, g, from + t.row, ready);
-			for (int i = 0; i < rounds; i++) {
-				int h = g * heads + i / blocks, j = begin + i % blocks * BN;
-				both.await_empty(i);
-				barrier_expect(both.full(i), 2 * PART);
-				fetch<D, BN>(sq + (i & 1) * PART, q, h, j, both.full(i));
-				fetch<D, BN>(sd + (i & 1) * PART, dout, h, j, both.full(i));
+#pragma unroll 1
+			for (int part = first_part(s, t), pass = 0; part < 2; part++, pass++) {
+				span a(s, t, part);
+				if (pass) barrier_wait(done, 0);
+				barrier_expect(ready, 2 * SIZE);
+				fetch<D, TILE>(sk, k, g0 + g, from + a.keys * TILE, ready);
+				fetch<D, TILE>(sv, v, g0 + g, from + a.keys * TILE, ready);
+#pragma unroll 1
+				for (int h = 0; h < heads; h++)
+#pragma unroll 1
+					for (int x = 0; x < a.blocks - a.begin; x++, i++) {
+						int j = first + a.block(x) * BLOCK, head = (g0 + g) * heads + h;
+						both.await_empty(i);
+						barrier_expect(both.full(i), 2 * PART);
+						fetch<D, BLOCK>(sq + (i & 1) * PART, q, head, j, both.full(i));
+						fetch<D, BLOCK>(sd + (i & 1) * PART, dout, head, j, both.full(i));
+					}
 			}
 		} else if (threadIdx.x / 32 == 1) { // what belongs to the rows
-			for (int i = 0; i < rounds; i++) {
-				int h = g * heads + i / blocks, j = begin + i % blocks * BN, stage = i & 1;
-				both.await_empty(i);
-				for (int c = threadIdx.x % 32; c < BN; c += 32) {
-					int r = j + c;
-					se[stage][c] = r < last ? lse[(i64)h * s.total + r] * 1.44269504f : 0;
-					st[stage][c] = r < last ? delta[(i64)h * s.total + r] : 0;
-					sl[stage][c] = sees(s, t.seq, r, last);
+#pragma unroll 1
+			for (int part = first_part(s, t); part < 2; part++) {
+				span a(s, t, part);
+#pragma unroll 1
+				for (int h = 0; h < heads; h++) {
+					const float *l = lse + (i64)((g0 + g) * heads + h) * s.total, *d = delta + (l - lse);
+#pragma unroll 1
+					for (int x = 0; x < a.blocks - a.begin; x++, i++) {
+						int j = first + a.block(x) * BLOCK, stage = i & 1;
+						both.await_empty(i);
+#pragma unroll
+						for (int c = threadIdx.x % 32; c < BLOCK; c += 32) {
+							int r = j + c;
+							se[stage][c] = r < last ? l[r] * 1.44269504f : 0;
+							st[stage][c] = r < last ? d[r] : 0;
+							sl[stage][c] = sees(s, t.seq, r, last);
+						}
+						barrier_arrive(both.full(i));
+					}
 				}
-				barrier_arrive(both.full(i));
+			}
+		} else if (threadIdx.x == 64) { // adds to dQ
+#pragma unroll 1
+			for (int part = first_part(s, t); part < 2; part++) {
+				span a(s, t, part);
+#pragma unroll 1
+				for (int h = 0; h < heads; h++)
+#pragma unroll 1
+					for (int x = 0; x < a.blocks - a.begin; x++, i++) {
+						int b = a.block(x);
+						u32 before = part ? a.keys : seen(s, t.seq, b) - a.keys, turn, place = ss + (i & 1) * SUMS;
+						i64 at = ((i64)(g * heads + h) * slots + (first / BLOCK + b + t.seq)) * 2 + part;
+						float *to = sums + at * (BLOCK * D);
+						u32 *counter = turns + 1 + at;
+						out.await_full(i);
+						if (before == 0) {
+							asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(place), "n"(SUMS) : "memory");
+						} else {
+							do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(turn) : "l"(counter) : "memory");
+							while (turn != before);
+							asm volatile("fence.proxy.async;" ::: "memory");
+							asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(place), "n"(SUMS) : "memory");
+						}
+						asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+						asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+						asm volatile("fence.proxy.async;" ::: "memory");
+						asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+						out.release(i);
+					}
 			}
 		}
 		return;
 	}
-	more_registers<232>();
-	int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, group = warp / 4;
-	int key0 = t.row + warp * 16 + lane / 4, key1 = key0 + 8;
-	float ak[D / 2], av[D / 2];
-#pragma unroll
-	for (int i = 0; i < D / 2; i++) ak[i] = av[i] = 0;
+	more_registers<240>();
+	int lane = threadIdx.x % 32, warp = __shfl_sync(~0u, threadIdx.x / 32, 0) - 4, group = warp / 4, own = threadIdx.x % 128;
+	// Where stmatrix puts this thread's row of slopes, in chunks of 16 bytes that are swizzled.
+	u32 row = warp * 16 + lane / 8 % 2 * 8 + lane % 8, half = lane / 16, turned = lane % 8;
 	const float f = s.scale * 1.44269504f;
-	barrier_wait(ready, 0);
-	for (int round = 0; round < rounds; round++) {
-		int stage = round & 1;
-		both.await_full(round);
-		float sc[BN / 2], dp[BN / 2];
-		wgmma_fence();
+	int round = 0;
+#pragma unroll 1
+	for (int part = first_part(s, t), pass = 0; part < 2; part++, pass++) {
+		int key0, rest;
+		{
+			span a(s, t, part);
+			key0 = a.keys * TILE;
+			rest = (a.blocks - a.begin) * heads;
+		}
+		float ak[D / 2], av[D / 2];
 #pragma unroll
-		for (int i = 0; i < D / 16; i++) wgmma_shared(sc, columns<BM>(sk, group * 64, i), columns<BN>(sq + stage * PART, 0, i), i == 0);
+		for (int i = 0; i < D / 2; i++) ak[i] = av[i] = 0;
+		barrier_wait(ready, pass);
+#pragma unroll 1
+		for (; rest > 0; rest--, round++) {
+			int stage = round & 1;
+			both.await_full(round);
+			float sc[BLOCK / 2], dp[BLOCK / 2];
+			wgmma_fence();
 #pragma unroll
-		for (int i = 0; i < D / 16; i++) wgmma_shared(dp, columns<BM>(sv, group * 64, i), columns<BN>(sd + stage * PART, 0, i), i == 0);
-		wgmma_commit();
-		wgmma_wait<0>();
-		u32 p[BN / 16][4], z[BN / 16][4];
+			for (int i = 0; i < D / 16; i++) wgmma_shared(sc, columns<TILE>(sk, group * 64, i), columns<BLOCK>(sq + stage * PART, 0, i), i == 0);
+			wgmma_commit();
 #pragma unroll
-		for (int c = 0; c < BN / 16; c++)
+			for (int i = 0; i < D / 16; i++) wgmma_shared(dp, columns<TILE>(sv, group * 64, i), columns<BLOCK>(sd + stage * PART, 0, i), i == 0);
+			wgmma_commit();
+			wgmma_wait<1>();
+			hold(sc);
+			// The first row sees the fewest keys, and rows beyond the last none.
+			bool whole = sl[stage][0] >= key0 + TILE && sl[stage][BLOCK - 1] > 0;
+			u32 p[BLOCK / 16][4], z[BLOCK / 16][4];
 #pragma unroll
-			for (int e = 0; e < 4; e++) {
-				float x[2], y[2];
+			for (int c = 0; c < BLOCK / 16; c++)
 #pragma unroll
-				for (int o = 0; o < 2; o++) {
-					int i = 8 * c + 2 * e + o, r = c * 16 + e / 2 * 8 + lane % 4 * 2 + o;
-					x[o] = (e % 2 ? key1 : key0) < sl[stage][r] ? exp2f(sc[i] * f - se[stage][r]) : 0;
-					y[o] = x[o] * (dp[i] - st[stage][r]);
+				for (int e = 0; e < 4; e++) {
+					float *x = sc + 8 * c + 2 * e;
+					int r = c * 16 + e / 2 * 8 + lane % 4 * 2;
+					float2 l = pair(se[stage], r);
+					x[0] = exp2_fast(x[0] * f - l.x);
+					x[1] = exp2_fast(x[1] * f - l.y);
+					if (!whole) {
+						int key = key0 + warp * 16 + lane / 4 + e % 2 * 8;
+						if (key >= sl[stage][r]) x[0] = 0;
+						if (key >= sl[stage][r + 1]) x[1] = 0;
+					}
+					p[c][e] = pack(x[0], x[1]);
 				}
-				p[c][e] = pack(x[0], x[1]);
-				z[c][e] = pack(y[0], y[1]);
+			wgmma_fence();
+#pragma unroll
+			for (int c = 0; c < BLOCK / 16; c++) wgmma_registers(av, p[c], rows16<BLOCK>(sd + stage * PART, c));
+			wgmma_commit();
+			wgmma_wait<1>();
+			hold(dp);
+#pragma unroll
+			for (int c = 0; c < BLOCK / 16; c++) {
+#pragma unroll
+				for (int e = 0; e < 4; e++) {
+					int i = 8 * c + 2 * e;
+					float2 d = pair(st[stage], c * 16 + e / 2 * 8 + lane % 4 * 2);
+					z[c][e] = pack(sc[i] * (dp[i] - d.x), sc[i + 1] * (dp[i + 1] - d.y));
+				}
+				asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(sz + stage * SLOPES + row * 128 + ((2 * c + half) ^ turned) * 16),
+					"r"(z[c][0]), "r"(z[c][1]), "r"(z[c][2]), "r"(z[c][3]) : "memory");
 			}
-		wgmma_fence();
+			fence_async();
+			asm volatile("bar.sync 1, 256;" ::: "memory");
+			// Of dQ a warpgroup makes 64 columns; where there are no more, both make the same
+			// and give it every other round.
+			float dq[BLOCK / 2];
+			wgmma_fence();
 #pragma unroll
-		for (int c = 0; c < BN / 16; c++) wgmma_registers(av, p[c], rows16<BN>(sd + stage * PART, c));
+			for (int i = 0; i < TILE / 16; i++)
+				wgmma_turned(dq, rows16<TILE>(sz + stage * SLOPES, i), rows16<TILE>(sk + (D == 128 ? group * (TILE * 128) : 0), i), i == 0);
+			wgmma_commit();
 #pragma unroll
-		for (int c = 0; c < BN / 16; c++) wgmma_registers(ak, z[c], rows16<BN>(sq + stage * PART, c));
-		wgmma_commit();
-		wgmma_wait<0>();
-		both.release(round);
+			for (int c = 0; c < BLOCK / 16; c++) wgmma_registers(ak, z[c], rows16<BLOCK>(sq + stage * PART, c));
+			wgmma_commit();
+			wgmma_wait<1>();
+			hold(dq);
+			hold(p);
+			if (D == 128 || stage == group) {
+				out.await_empty(round);
+				u32 to = ss + stage * SUMS + (D == 128 ? group * (BLOCK * 64 * 4) : 0) + own * 16;
+#pragma unroll
+				for (int c = 0; c < 8; c++)
+					asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + c * 2048), "f"(dq[4 * c]), "f"(dq[4 * c + 1]), "f"(dq[4 * c + 2]), "f"(dq[4 * c + 3]) : "memory");
+				fence_async();
+				barrier_arrive(out.full(round));
+			}
+			wgmma_wait<0>();
+			hold(z);
+			both.release(round);
+		}
+		barrier_arrive(done);
+		int end = s.cu[t.seq + 1], r0 = from + key0 + warp * 16 + lane / 4;
+		store<D>(dk + (g0 + g) * D, dks, ak, r0, r0 + 8, end, s.scale, s.scale, lane);
+		store<D>(dv + (g0 + g) * D, dvs, av, r0, r0 + 8, end, 1, 1, lane);
 	}
-	int end = from + keys;
-	store<D>(dk + g * D, dks, ak, from + key0, from + key1, end, s.scale, s.scale, lane);
-	store<D>(dv + g * D, dvs, av, from + key0, from + key1, end, 1, 1, lane);
+}
+
+// quad_turn exchanges among four neighbouring threads: x[c] of thread i becomes x[i]
+// of thread c.
+__device__ __forceinline__ void quad_turn(u32 (&x)[4], int lane) {
+	bool odd = lane & 1, upper = lane & 2;
+#pragma unroll
+	for (int c = 0; c < 4; c += 2) {
+		u32 y = __shfl_xor_sync(~0u, odd ? x[c] : x[c + 1], 1);
+		(odd ? x[c] : x[c + 1]) = y;
+	}
+#pragma unroll
+	for (int c = 0; c < 2; c++) {
+		u32 y = __shfl_xor_sync(~0u, upper ? x[c] : x[c + 2], 2);
+		(upper ? x[c] : x[c + 2]) = y;
+	}
+}
+
+// dQ of a tile of 128 rows from its sums. Four threads that hold eight columns of a
+// row exchange them, so that each writes 16 bytes.
+template <int D>
+__device__ __forceinline__ void back_sums(bf16 *dq, i64 dqs, const float *sums, const tile *tiles, int h0, int slots, const shape &s) {
+	const tile t = tiles[blockIdx.x];
+	int lane = threadIdx.x % 32, own = threadIdx.x % 128, last = s.rows[t.seq + 1];
+	int b = t.row / BLOCK + threadIdx.x / 128, j = s.rows[t.seq] + b * BLOCK, r0 = j + own / 32 * 16 + lane / 4, r1 = r0 + 8;
+	if (j >= last) return;
+	const float4 *early = (const float4 *)(sums + (((i64)blockIdx.y * slots + s.rows[t.seq] / BLOCK + b + t.seq) * 2 + 1) * (BLOCK * D)) + own;
+	const float4 *late = early - BLOCK * D / 4;
+	bool two = seen(s, t.seq, b) >= former(s, t.seq);
+	bf16 *to = dq + (h0 + blockIdx.y) * D + lane % 4 * 8;
+#pragma unroll
+	for (int c0 = 0; c0 < D / 8; c0 += 4) {
+		u32 lo[4], hi[4];
+#pragma unroll
+		for (int c = 0; c < 4; c++) {
+			float4 x = early[(c0 + c) * 128], y = two ? late[(c0 + c) * 128] : make_float4(0, 0, 0, 0);
+			lo[c] = pack((x.x + y.x) * s.scale, (x.y + y.y) * s.scale);
+			hi[c] = pack((x.z + y.z) * s.scale, (x.w + y.w) * s.scale);
+		}
+		quad_turn(lo, lane);
+		quad_turn(hi, lane);
+		if (r0 < last) *(uint4 *)(to + r0 * dqs + c0 * 8) = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+		if (r1 < last) *(uint4 *)(to + r1 * dqs + c0 * 8) = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+	}
 }
 
 #define HOPPER(D)                                                                                                          \
@@ -376,15 +504,15 @@ __device__ __forceinline__ void back_kv(bf16 *dk, i64 dks, bf16 *dv, i64 dvs, co
 			const __grid_constant__ map k, const __grid_constant__ map v, const tile *tiles, SHAPE) {                      \
 		attend<D>(out, lse, q, k, v, tiles, MAKE_SHAPE);                                                                   \
 	}                                                                                                                      \
-	extern "C" __global__ void __launch_bounds__(384, 1) hopper_back_q_##D(bf16 *dq, i64 dqs,                              \
-			const __grid_constant__ map dout, const float *lse, const float *delta, const __grid_constant__ map q,         \
-			const __grid_constant__ map k, const __grid_constant__ map v, const tile *tiles, SHAPE) {                      \
-		back_q<D>(dq, dqs, dout, lse, delta, q, k, v, tiles, MAKE_SHAPE);                                                  \
+	extern "C" __global__ void __launch_bounds__(384, 1) hopper_back_##D(bf16 *dk, i64 dks, bf16 *dv, i64 dvs,             \
+			float *sums, u32 *turns, const __grid_constant__ map dout, const float *lse, const float *delta,               \
+			const __grid_constant__ map q, const __grid_constant__ map k, const __grid_constant__ map v,                   \
+			const tile *tiles, int g0, int slots, SHAPE) {                                                                 \
+		back<D>(dk, dks, dv, dvs, sums, turns, dout, lse, delta, q, k, v, tiles, g0, slots, MAKE_SHAPE);                   \
 	}                                                                                                                      \
-	extern "C" __global__ void __launch_bounds__(384, 1) hopper_back_kv_##D(bf16 *dk, i64 dks, bf16 *dv, i64 dvs,          \
-			const __grid_constant__ map dout, const float *lse, const float *delta, const __grid_constant__ map q,         \
-			const __grid_constant__ map k, const __grid_constant__ map v, const tile *tiles, SHAPE) {                      \
-		back_kv<D>(dk, dks, dv, dvs, dout, lse, delta, q, k, v, tiles, MAKE_SHAPE);                                        \
+	extern "C" __global__ void __launch_bounds__(256) hopper_back_sums_##D(bf16 *dq, i64 dqs, const float *sums,           \
+			const tile *tiles, int h0, int slots, SHAPE) {                                                                 \
+		back_sums<D>(dq, dqs, sums, tiles, h0, slots, MAKE_SHAPE);                                                         \
 	}
 HOPPER(64)
 HOPPER(128)

@@ -29,7 +29,7 @@ extern "C" __global__ void rms_norm_again(bf16 *y, const float *inv, const bf16 
 
 // Each block takes every gridDim.x-th row and leaves its share of dw in
 // part[block, dim]; sum_parts adds the shares up in the order of the blocks.
-// WIDE is the number of times 8·256 columns that a row has.
+// WIDE is the number of times 8·blockDim.x columns that a row has.
 template <int WIDE>
 __device__ void rms_back(bf16 *dx, float *part, const bf16 *dy, const bf16 *x, const bf16 *w, const float *inv, int rows, int dim) {
 	float sum[WIDE][8] = {};
@@ -38,7 +38,7 @@ __device__ void rms_back(bf16 *dx, float *part, const bf16 *dy, const bf16 *x, c
 		eight g[WIDE], v[WIDE];
 #pragma unroll
 		for (int j = 0; j < WIDE; j++) {
-			int c = (j * 256 + threadIdx.x) * 8;
+			int c = (j * blockDim.x + threadIdx.x) * 8;
 			if (c >= dim) continue;
 			g[j] = load8(dy + r * dim + c);
 			v[j] = load8(x + r * dim + c);
@@ -52,7 +52,7 @@ __device__ void rms_back(bf16 *dx, float *part, const bf16 *dy, const bf16 *x, c
 		dot = block_sum(dot) * s * s * s / dim;
 #pragma unroll
 		for (int j = 0; j < WIDE; j++) {
-			int c = (j * 256 + threadIdx.x) * 8;
+			int c = (j * blockDim.x + threadIdx.x) * 8;
 			if (c >= dim) continue;
 			eight d = load8(dx + r * dim + c);
 			for (int i = 0; i < 8; i++) d.x[i] += g[j].x[i] * s - v[j].x[i] * dot;
@@ -62,28 +62,34 @@ __device__ void rms_back(bf16 *dx, float *part, const bf16 *dy, const bf16 *x, c
 	if (!part) return;
 #pragma unroll
 	for (int j = 0; j < WIDE; j++) {
-		int c = (j * 256 + threadIdx.x) * 8;
+		int c = (j * blockDim.x + threadIdx.x) * 8;
 		if (c >= dim) continue;
 		for (int i = 0; i < 8; i++) part[(i64)blockIdx.x * dim + c + i] = sum[j][i];
 	}
 }
 
 #define RMS_BACK(n)                                                                                                        \
-	extern "C" __global__ void __launch_bounds__(256) rms_norm_backward_##n(bf16 *dx, float *part, const bf16 *dy,         \
+	extern "C" __global__ void __launch_bounds__(512) rms_norm_backward_##n(bf16 *dx, float *part, const bf16 *dy,         \
 			const bf16 *x, const bf16 *w, const float *inv, int rows, int dim) {                                           \
 		rms_back<n>(dx, part, dy, x, w, inv, rows, dim);                                                                   \
 	}
 RMS_BACK(1)
 RMS_BACK(2)
-RMS_BACK(3)
-RMS_BACK(4)
 
-// dst[c] += Σ part[i, c] over n parts.
-extern "C" __global__ void sum_parts(float *dst, const float *part, int n, int dim) {
-	int c = blockIdx.x * blockDim.x + threadIdx.x;
-	if (c >= dim) return;
+// dst[c] += Σ part[i, c] over n parts. A block takes 32 columns; each of its warps
+// sums every eighth part.
+extern "C" __global__ void __launch_bounds__(256) sum_parts(float *dst, const float *part, int n, int dim) {
+	__shared__ float shares[8][32];
+	int lane = threadIdx.x % 32, warp = threadIdx.x / 32, c = blockIdx.x * 32 + lane;
 	float s = 0;
-	for (int i = 0; i < n; i++) s += part[(i64)i * dim + c];
+	if (c < dim) {
+#pragma unroll 8
+		for (int i = warp; i < n; i += 8) s += part[(i64)i * dim + c];
+	}
+	shares[warp][lane] = s;
+	__syncthreads();
+	if (warp || c >= dim) return;
+	for (int i = 1; i < 8; i++) s += shares[i][lane];
 	dst[c] += s;
 }
 

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"slices"
 	"unsafe"
 
 	"searchloop/internal/cuda"
@@ -66,35 +67,37 @@ func (s *moments) Free() {
 }
 
 // squareSlice values are summed by one block.
-const squareSlice = 1 << 16
+const squareSlice = 1 << 14
 
 func (b *Backend) SquaredSums(all []*tensor.Tensor) []float64 {
 	mustKind(tensor.Float32, all...)
-	blocks := func(t *tensor.Tensor) int { return (t.Len() + squareSlice - 1) / squareSlice }
-	total := 0
-	for _, t := range all {
-		total += blocks(t)
-	}
 	out := make([]float64, len(all))
+	// Address and length of each, which are 64-bit, then its first block.
+	where, firsts := make([]int32, 0, 4*len(all)), make([]int32, 0, len(all))
+	var of []int // the tensor of each entry
+	total := 0
+	for i, t := range all {
+		if n := t.Len(); n > 0 {
+			p := uint64(at(t))
+			where, firsts, of = append(where, int32(uint32(p)), int32(p>>32), int32(uint32(n)), int32(uint64(n)>>32)), append(firsts, int32(total)), append(of, i)
+			total += (n + squareSlice - 1) / squareSlice
+		}
+	}
 	if total == 0 {
 		return out
 	}
 	p := b.parts(total)
-	first := 0
-	for _, t := range all {
-		if n := blocks(t); n > 0 {
-			b.launch("adamw", "sum_squares", cuda.Grid{X: n, Threads: 256}, p+ptr(4*first), at(t), int64(t.Len()), int64(squareSlice))
-			first += n
-		}
-	}
+	table := b.UploadInts(slices.Concat(where, firsts))
+	w := ptr(table.Addr())
+	b.launch("adamw", "sum_squares", cuda.Grid{X: total, Threads: 256}, p, w, w+ptr(4*len(where)), len(firsts), squareSlice)
+	keep(table)
 	sums := make([]float32, total)
 	b.Download(sums, tensor.FromDevice(uintptr(p), total, tensor.Float32))
-	for i, t := range all {
-		n := blocks(t)
-		for _, s := range sums[:n] {
+	firsts = append(firsts, int32(total))
+	for k, i := range of {
+		for _, s := range sums[firsts[k]:firsts[k+1]] {
 			out[i] += float64(s)
 		}
-		sums = sums[n:]
 	}
 	return out
 }

@@ -12,9 +12,12 @@ import (
 
 // kernels is a set of attention kernels.
 type kernels struct {
-	module, forward, backQ, backKV string
-	rows, threads                  int // of a tile
-	sharedForward, sharedBack      int // bytes
+	module                    string
+	forward                   string
+	backQ, backKV             string // one after the other, or
+	back, backSums            string // both at once, and dQ from its sums
+	rows, threads             int    // of a tile
+	sharedForward, sharedBack int    // bytes
 }
 
 // widths are the head dimensions that there are kernels for; others are padded.
@@ -30,13 +33,13 @@ func mustServe(d int) {
 func (b *Backend) kernelsFor(d int) kernels {
 	mustServe(d)
 	if b.d.Major == 9 && !b.portable && (d == 64 || d == 128) {
-		return kernels{"hopper", fmt.Sprint("hopper_", d), fmt.Sprint("hopper_back_q_", d), fmt.Sprint("hopper_back_kv_", d),
-			128, 384, 5*128*d*2 + 1024, (2*128+4*64)*d*2 + 1024}
+		return kernels{module: "hopper", forward: fmt.Sprint("hopper_", d), back: fmt.Sprint("hopper_back_", d), backSums: fmt.Sprint("hopper_back_sums_", d),
+			rows: 128, threads: 384, sharedForward: 5*128*d*2 + 1024, sharedBack: (2*128+4*64)*d*2 + 2*128*64*2 + 2*sumRows*d*4 + 1024}
 	}
 	i, _ := slices.BinarySearch(widths, d)
 	w := widths[i]
-	return kernels{"attention", fmt.Sprint("attention_", w), fmt.Sprint("attention_back_q_", w), fmt.Sprint("attention_back_kv_", w),
-		64, 128, 2 * 64 * (w + 8) * 2, (2*64 + 2*32) * (w + 8) * 2}
+	return kernels{module: "attention", forward: fmt.Sprint("attention_", w), backQ: fmt.Sprint("attention_back_q_", w), backKV: fmt.Sprint("attention_back_kv_", w),
+		rows: 64, threads: 128, sharedForward: 2 * 64 * (w + 8) * 2, sharedBack: (2*64 + 2*32) * (w + 8) * 2}
 }
 
 // pack is a packed attention laid out for its kernels.
@@ -45,6 +48,7 @@ type pack struct {
 	cu, rows, qt, kt ptr // cumulative keys and queries; tiles of queries and of keys
 	qTiles, kTiles   int
 	queries, keys    int
+	sequences        int
 	kernels
 }
 
@@ -79,8 +83,11 @@ func (b *Backend) newPack(cu, at *tensor.Ints, h tensor.Heads) pack {
 			rows[i] = int32(n)
 		}
 	}
-	p := pack{kernels: b.kernelsFor(h.Dim), queries: int(rows[len(rows)-1]), keys: int(ends[len(ends)-1])}
+	p := pack{kernels: b.kernelsFor(h.Dim), queries: int(rows[len(rows)-1]), keys: int(ends[len(ends)-1]), sequences: len(ends) - 1}
 	qt, kt := tiles(rows, ends, p.kernels.rows), tiles(ends, ends, p.kernels.rows)
+	if p.back != "" {
+		kt = twoTiles(ends, p.kernels.rows)
+	}
 	p.qTiles, p.kTiles = len(qt)/2, len(kt)/2
 	p.ints = b.UploadInts(slices.Concat(ends, rows, qt, kt))
 	p.cu = ptr(p.ints.Addr())
@@ -88,6 +95,26 @@ func (b *Backend) newPack(cu, at *tensor.Ints, h tensor.Heads) pack {
 	p.qt = p.rows + ptr(4*len(rows))
 	p.kt = p.qt + ptr(4*len(qt))
 	return p
+}
+
+// twoTiles lists (sequence, first key) pairs of the first halves of sequences, the
+// longest sequence first: each stands for its tile and for the one as far from the
+// end, and their order is that of back in hopper.cu.
+func twoTiles(ends []int32, size int) []int32 {
+	var all []int32
+	order := make([]int, len(ends)-1)
+	for s := range order {
+		order[s] = s
+	}
+	length := func(s int) int32 { return ends[s+1] - ends[s] }
+	slices.SortStableFunc(order, func(x, y int) int { return int(length(y) - length(x)) })
+	for _, s := range order {
+		n := (int(length(s)) + size - 1) / size
+		for i := range (n + 1) / 2 {
+			all = append(all, int32(s), int32(i*size))
+		}
+	}
+	return all
 }
 
 // tiles lists (sequence, first row) pairs; the last tiles of a causal sequence
@@ -145,26 +172,79 @@ func (b *Backend) Attention(out, lse *tensor.Tensor, q, k, v tensor.Rows, cu, as
 
 func (b *Backend) AttentionBackward(dq, dk, dv tensor.Rows, dout, out, lse *tensor.Tensor, q, k, v tensor.Rows, cu, asked *tensor.Ints, h tensor.Heads) {
 	p := b.layOut(cu, asked, h)
-	delta := b.parts(p.queries * h.Heads)
+	defer keep(p.ints)
+	if p.back != "" {
+		b.backAtOnce(&p, dq, dk, dv, dout, out, lse, q, k, v, asked, h)
+		return
+	}
+	scratch := b.parts(p.queries * h.Heads)
+	if p.queries > 0 {
+		b.launch("attention", "attention_delta", heads8(p.queries, h.Heads), scratch, at(dout), at(out), p.queries, h.Heads, h.Dim)
+	}
+	shape := p.shape(asked, q, k, v, h)
+	if p.qTiles > 0 {
+		b.launch(p.module, p.backQ, cuda.Grid{X: p.qTiles, Y: h.Heads, Threads: p.threads, Shared: p.sharedBack},
+			append([]any{first(dq), int64(dq.Stride), at(dout), at(lse), scratch, first(q), first(k), first(v), p.qt}, shape...)...)
+	}
+	if p.kTiles > 0 {
+		b.launch(p.module, p.backKV, cuda.Grid{X: p.kTiles, Y: h.KVHeads, Threads: p.threads, Shared: p.sharedBack},
+			append([]any{first(dk), int64(dk.Stride), first(dv), int64(dv.Stride), at(dout), at(lse), scratch, first(q), first(k), first(v), p.kt}, shape...)...)
+	}
+}
+
+// Of the backward pass at once: rows of a block whose dQ is summed in memory, and
+// the most float32 for these sums. Heads beyond that wait for the next launch.
+const (
+	sumRows = 64
+	mostSum = 1 << 26
+)
+
+// headsAtOnce is the number of key heads, at most most unless that is none, of a
+// launch with blocks blocks for each, so that the multiprocessors are filled the
+// fewest times.
+func (b *Backend) headsAtOnce(blocks, heads, most int) int {
+	best, least := 1, 0
+	for n := 1; n <= min(heads, most); n++ {
+		if times := (heads + n - 1) / n * ((blocks*n + b.d.SMs - 1) / b.d.SMs); least == 0 || times <= least {
+			best, least = n, times
+		}
+	}
+	return best
+}
+
+func (b *Backend) backAtOnce(p *pack, dq, dk, dv tensor.Rows, dout, out, lse *tensor.Tensor, q, k, v tensor.Rows, asked *tensor.Ints, h tensor.Heads) {
+	if p.kTiles == 0 {
+		return
+	}
+	// Blocks are numbered through all sequences, with a gap where one does not end
+	// with a whole block; each has two sums.
+	slots, each := p.queries/sumRows+p.sequences+1, h.Heads/h.KVHeads
+	groups := b.headsAtOnce(p.kTiles, h.KVHeads, mostSum/(2*slots*sumRows*h.Dim*each))
+	sums := 2 * groups * each * slots
+	turns := 1 + sums
+	sums *= sumRows * h.Dim
+	sums0 := b.parts(sums + p.queries*h.Heads + turns)
+	delta := sums0 + ptr(4*sums)
+	turns0 := delta + ptr(4*p.queries*h.Heads)
 	if p.queries > 0 {
 		b.launch("attention", "attention_delta", heads8(p.queries, h.Heads), delta, at(dout), at(out), p.queries, h.Heads, h.Dim)
 	}
-	shape := p.shape(asked, q, k, v, h)
 	qw, kw := h.Heads*h.Dim, h.KVHeads*h.Dim
-	do := tensor.Rows{T: dout, Stride: qw}
-	if p.qTiles > 0 {
-		b.launch(p.module, p.backQ, cuda.Grid{X: p.qTiles, Y: h.Heads, Threads: p.threads, Shared: p.sharedBack},
-			append([]any{first(dq), int64(dq.Stride), b.operand(&p, do, p.queries, qw, 128), at(lse), delta,
-				b.operand(&p, q, p.queries, qw, 128), b.operand(&p, k, p.keys, kw, 64), b.operand(&p, v, p.keys, kw, 64), p.qt}, shape...)...)
+	// Without queries there is nothing to fetch, but an empty matrix cannot be described.
+	n := max(1, p.queries)
+	shape := p.shape(asked, q, k, v, h)
+	maps := []any{b.operand(p, tensor.Rows{T: dout, Stride: qw}, n, qw, sumRows), at(lse), delta,
+		b.operand(p, q, n, qw, sumRows), b.operand(p, k, p.keys, kw, 128), b.operand(p, v, p.keys, kw, 128)}
+	for from := 0; from < h.KVHeads; from += groups {
+		now := min(groups, h.KVHeads-from)
+		b.d.Clear(turns0, 4*turns)
+		b.launch(p.module, p.back, cuda.Grid{X: p.kTiles, Y: now, Threads: p.threads, Shared: p.sharedBack},
+			slices.Concat([]any{first(dk), int64(dk.Stride), first(dv), int64(dv.Stride), sums0, turns0}, maps, []any{p.kt, from, slots}, shape)...)
+		if p.qTiles > 0 {
+			b.launch(p.module, p.backSums, cuda.Grid{X: p.qTiles, Y: now * each, Threads: 256},
+				slices.Concat([]any{first(dq), int64(dq.Stride), sums0, p.qt, from * each, slots}, shape)...)
+		}
 	}
-	if p.kTiles > 0 {
-		// Without queries there is nothing to fetch, but an empty matrix cannot be described.
-		n := max(1, p.queries)
-		b.launch(p.module, p.backKV, cuda.Grid{X: p.kTiles, Y: h.KVHeads, Threads: p.threads, Shared: p.sharedBack},
-			append([]any{first(dk), int64(dk.Stride), first(dv), int64(dv.Stride), b.operand(&p, do, n, qw, 64), at(lse), delta,
-				b.operand(&p, q, n, qw, 64), b.operand(&p, k, p.keys, kw, 128), b.operand(&p, v, p.keys, kw, 128), p.kt}, shape...)...)
-	}
-	keep(p.ints)
 }
 
 func (b *Backend) PageFloats(layers int, h tensor.Heads) int {

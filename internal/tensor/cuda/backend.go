@@ -77,7 +77,7 @@ func (b *Backend) launch(module, name string, g cuda.Grid, args ...any) {
 func (b *Backend) parts(n int) ptr {
 	if bytes := int64(4 * n); bytes > b.size {
 		b.d.Free(b.scratch)
-		b.size = bytes + bytes/4
+		b.size = bytes + min(bytes/4, 16<<20)
 		b.scratch = b.d.Alloc(b.size)
 	}
 	return b.scratch

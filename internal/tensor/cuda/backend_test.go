@@ -326,6 +326,8 @@ func testAttention(t *testing.T) {
 			return at
 		}},
 		{tensor.Heads{Heads: 2, KVHeads: 2, Dim: 64}, []int{300, 0, 129, 7}, nil},
+		{tensor.Heads{Heads: 4, KVHeads: 2, Dim: 128, Causal: true}, []int{200, 1300, 640}, nil},
+		{tensor.Heads{Heads: 2, KVHeads: 1, Dim: 128}, []int{700, 130}, nil},
 		{tensor.Heads{Heads: 6, KVHeads: 2, Dim: 128, Causal: true}, []int{500, 20, 260}, func(n int) (at []int32) {
 			for i := 150; i < n; i += 2 {
 				if i < 500 || i >= 520 {
@@ -434,29 +436,45 @@ func TestTooLittleMemory(t *testing.T) {
 }
 
 func TestSameBitsTwice(t *testing.T) {
+	for _, c := range []struct {
+		h    tensor.Heads
+		ends []int32
+	}{
+		{tensor.Heads{Heads: 4, KVHeads: 2, Dim: 64, Scale: 0.125, Causal: true}, []int32{0, 200, 500}},
+		{tensor.Heads{Heads: 4, KVHeads: 2, Dim: 128, Scale: 0.09, Causal: true}, []int32{0, 3000, 3100, 5000}},
+		{tensor.Heads{Heads: 2, KVHeads: 1, Dim: 128, Scale: 0.09}, []int32{0, 1000, 3000}},
+	} {
+		sameBitsTwice(t, c.h, c.ends)
+	}
+}
+
+func sameBitsTwice(t *testing.T, h tensor.Heads, ends []int32) {
 	b := newBench(t)
-	h := tensor.Heads{Heads: 4, KVHeads: 2, Dim: 64, Scale: 0.125, Causal: true}
-	const n = 500
+	n := int(ends[len(ends)-1])
 	qd, kd := h.Heads*h.Dim, h.KVHeads*h.Dim
 	q, k, v, dout, out := b.rand(n*qd), b.rand(n*kd), b.rand(n*kd), b.rand(n*qd), b.poison(n*qd)
 	lse := b.poisonFull(n * h.Heads)
 	var first []float32
 	for range 3 {
 		dq, dk, dv, dw := gpu.Alloc(n*qd), gpu.Alloc(n*kd), gpu.Alloc(n*kd), gpu.AllocFull(qd*qd)
-		cu := gpu.UploadInts([]int32{0, 200, n})
+		cu := gpu.UploadInts(ends)
 		row := func(t *tensor.Tensor, s int) tensor.Rows { return tensor.Rows{T: t, Stride: s} }
 		gpu.Attention(out.dev, lse.dev, row(q.dev, qd), row(k.dev, kd), row(v.dev, kd), cu, nil, h)
 		gpu.AttentionBackward(row(dq, qd), row(dk, kd), row(dv, kd), dout.dev, out.dev, lse.dev, row(q.dev, qd), row(k.dev, kd), row(v.dev, kd), cu, nil, h)
 		gpu.LinearBackward(nil, dw, nil, dq, out.dev, nil, n, qd, qd, false)
-		got := make([]float32, qd*qd)
-		gpu.Download(got, dw)
+		var got []float32
+		for _, x := range []*tensor.Tensor{dw, dq, dk, dv} {
+			part := make([]float32, x.Len())
+			gpu.Download(part, x)
+			got = append(got, part...)
+		}
 		if first == nil {
 			first = got
 			continue
 		}
 		for i := range got {
 			if math.Float32bits(got[i]) != math.Float32bits(first[i]) {
-				t.Fatalf("value %d differs between two runs", i)
+				t.Fatalf("%+v: value %d differs between two runs", h, i)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func (b *Backend) LinearBackward(dx, dw, db, dy, x, w *tensor.Tensor, rows, in, 
 		g := each8(out)
 		g.Y = n
 		b.launch("norm", "sum_rows", g, p, at(dy), rows, out, chunk)
-		b.launch("norm", "sum_parts", each(out), at(db), p, n, out)
+		b.launch("norm", "sum_parts", sumParts(out), at(db), p, n, out)
 	}
 }
 

@@ -26,28 +26,34 @@ func (b *Backend) RMSNormAgain(y, inv, x, w *tensor.Tensor, rows, dim int) {
 	}
 }
 
-// wide is the number of times 2,048 columns that a row has, and blocks the
-// number of blocks that share the rows.
-func (b *Backend) wide(rows, dim, most int) (wide, blocks int) {
-	wide = (dim + 2047) / 2048
+// mostThreads share a row in a norm's backward pass, 8 columns each.
+const mostThreads = 512
+
+// wide is how often the threads of a block must go over a row, and the launch of as
+// many blocks as there is room for, which share the rows.
+func (b *Backend) wide(rows, dim, threads, most int) (wide int, g cuda.Grid) {
+	wide = (dim + 8*threads - 1) / (8 * threads)
 	if wide > most {
-		panic(fmt.Sprintf("tensor: a norm of width %d; at most %d", dim, 2048*most))
+		panic(fmt.Sprintf("tensor: a norm of width %d; at most %d", dim, 8*threads*most))
 	}
-	return wide, min(rows, 2*b.d.SMs)
+	return wide, cuda.Grid{X: min(rows, max(2, min(8, 1024/threads))*b.d.SMs), Threads: threads}
 }
+
+// sumParts is the launch of sum_parts.
+func sumParts(dim int) cuda.Grid { return cuda.Grid{X: (dim + 31) / 32, Threads: 256} }
 
 func (b *Backend) RMSNormBackward(dx, dw, dy, x, w, inv *tensor.Tensor, rows, dim int) {
 	if rows == 0 {
 		return
 	}
-	wide, blocks := b.wide(rows, dim, 4)
+	wide, g := b.wide(rows, dim, min(mostThreads, (dim/8+31)/32*32), 2)
 	var p ptr
 	if dw != nil {
-		p = b.parts(blocks * dim)
+		p = b.parts(g.X * dim)
 	}
-	b.launch("norm", fmt.Sprint("rms_norm_backward_", wide), cuda.Grid{X: blocks, Threads: 256}, at(dx), p, at(dy), at(x), at(w), at(inv), rows, dim)
+	b.launch("norm", fmt.Sprint("rms_norm_backward_", wide), g, at(dx), p, at(dy), at(x), at(w), at(inv), rows, dim)
 	if dw != nil {
-		b.launch("norm", "sum_parts", each(dim), at(dw), p, blocks, dim)
+		b.launch("norm", "sum_parts", sumParts(dim), at(dw), p, g.X, dim)
 	}
 }
 
@@ -67,20 +73,20 @@ func (b *Backend) LayerNormBackward(dx, dw, db, dy, x, w, stat *tensor.Tensor, r
 	if rows == 0 {
 		return
 	}
-	wide, blocks := b.wide(rows, dim, 3)
+	wide, g := b.wide(rows, dim, 256, 3)
 	var p ptr
 	if dw != nil {
-		p = b.parts(blocks*2*dim + 2*dim)
+		p = b.parts(g.X*2*dim + 2*dim)
 	}
-	b.launch("norm", fmt.Sprint("layer_norm_backward_", wide), cuda.Grid{X: blocks, Threads: 256}, at(dx), p, at(dy), at(x), at(w), at(stat), rows, dim)
+	b.launch("norm", fmt.Sprint("layer_norm_backward_", wide), g, at(dx), p, at(dy), at(x), at(w), at(stat), rows, dim)
 	if dw == nil {
 		return
 	}
 	// Weight and bias share a row of the parts: they are summed together, then
 	// added to where each belongs.
-	both := p + ptr(4*blocks*2*dim)
+	both := p + ptr(4*g.X*2*dim)
 	b.d.Clear(both, 4*2*dim)
-	b.launch("norm", "sum_parts", each(2*dim), both, p, blocks, 2*dim)
+	b.launch("norm", "sum_parts", sumParts(2*dim), both, p, g.X, 2*dim)
 	b.launch("elementwise", "add_float", each(dim), at(dw), both, int64(dim))
 	b.launch("elementwise", "add_float", each(dim), at(db), both+ptr(4*dim), int64(dim))
 }

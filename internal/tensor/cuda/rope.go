@@ -34,9 +34,16 @@ func (b *Backend) Rope(x tensor.Rows, cos, sin *tensor.Tensor, rows, heads, dim 
 	}
 }
 
+// headGroups is the launch of one warp for every four heads of every row, as the
+// kernels that norm and turn them share the work.
+func headGroups(rows, heads, dim int) cuda.Grid {
+	mustServe(dim)
+	return heads8(rows, (heads+3)/4)
+}
+
 func (b *Backend) NormRope(y, inv *tensor.Tensor, x tensor.Rows, w, cos, sin *tensor.Tensor, rows, heads, dim int, eps float32) {
 	if rows > 0 {
-		b.launch("rope", "norm_rope", heads8(rows, heads), at(y), at(inv), first(x), int64(x.Stride), at(w), at(cos), at(sin), rows, heads, dim, eps)
+		b.launch("rope", "norm_rope", headGroups(rows, heads, dim), at(y), at(inv), first(x), int64(x.Stride), at(w), at(cos), at(sin), rows, heads, dim, eps)
 	}
 }
 
@@ -44,7 +51,7 @@ func (b *Backend) NormRopeBackward(dx tensor.Rows, dw, dy *tensor.Tensor, x tens
 	if rows == 0 {
 		return
 	}
-	g := heads8(rows, heads)
+	g := headGroups(rows, heads, dim)
 	g.X, g.Shared = min(g.X, 4*b.d.SMs), 4*8*dim
 	var p ptr
 	if dw != nil {
@@ -52,6 +59,6 @@ func (b *Backend) NormRopeBackward(dx tensor.Rows, dw, dy *tensor.Tensor, x tens
 	}
 	b.launch("rope", "norm_rope_backward", g, first(dx), int64(dx.Stride), p, at(dy), first(x), int64(x.Stride), at(w), at(inv), at(cos), at(sin), rows, heads, dim)
 	if dw != nil {
-		b.launch("norm", "sum_parts", each(dim), at(dw), p, g.X, dim)
+		b.launch("norm", "sum_parts", sumParts(dim), at(dw), p, g.X, dim)
 	}
 }
