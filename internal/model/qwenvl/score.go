@@ -16,6 +16,11 @@ const (
 	headRowsMost  = 1024
 )
 
+// HeadChunk is the number of rows whose logits are held at once when n are scored.
+func HeadChunk(be tensor.Backend, vocab, n int) int {
+	return min(n, max(headRowsLeast, min(headRowsMost, be.HeadValues()/vocab)))
+}
+
 // scored is the state of the last Score.
 type scored struct {
 	rows, targets  []int32
@@ -61,7 +66,7 @@ func (p *Pass) Score(rows, targets []int32, temperature float32) (logp, entropy 
 	s.logp, s.ent, s.lse = a.Full(n), a.Full(n), a.Full(n)
 	be.Gather(s.x, p.asked.out, s.of, h)
 	be.RMSNorm(s.norm, s.inv, s.x, m.norm.w, n, h, m.cfg.RMSEps)
-	s.chunk = min(n, max(headRowsLeast, min(headRowsMost, be.HeadValues()/v)))
+	s.chunk = HeadChunk(be, v, n)
 	s.kept = n*v <= headKeep
 	if s.kept {
 		s.logits = a.Full(n * v)

@@ -63,6 +63,7 @@ func run() (err error) {
 	m := &meter{be: be, pattern: pattern, note: fmt.Sprintf("%s, compute capability %d.%d", d.Name, d.Major, d.Minor)}
 	m.products()
 	m.attention()
+	m.head()
 	if err := m.updates(); err != nil {
 		return err
 	}
@@ -173,6 +174,55 @@ func (m *meter) attention() {
 	}
 }
 
+// head is log-prob, entropy and gradient of 32,768 tokens over a vocabulary of
+// 151,936, chunk by chunk as a pass does it. Three products are counted, though ours
+// makes the logits twice.
+func (m *meter) head() {
+	const n, dim, vocab = 32768, 2560, 151936
+	name := fmt.Sprintf("head %dx%dx%d", n, dim, vocab)
+	if !m.wanted(name) {
+		return
+	}
+	be := m.be
+	x, w, dx, dw := m.noise(n*dim), m.noise(vocab*dim), be.Alloc(n*dim), be.AllocFull(vocab*dim)
+	stat := make([]*tensor.Tensor, 5) // log-prob, entropy, lse and the two slopes
+	for i := range stat {
+		stat[i] = be.AllocFull(n)
+	}
+	targets := make([]int32, n)
+	for i := range targets {
+		targets[i] = rand.Int32N(vocab)
+	}
+	slope := make([]float32, n)
+	for i := range slope {
+		slope[i] = -1.0 / n
+	}
+	be.Upload(stat[3], slope)
+	ids := be.UploadInts(targets)
+	chunk := qwenvl.HeadChunk(be, vocab, n)
+	before, _ := be.Device().Used()
+	z := be.AllocFull(chunk * vocab)
+	each := func(f func(from, rows int, ids *tensor.Ints)) {
+		for from := 0; from < n; from += chunk {
+			rows := min(chunk, n-from)
+			f(from, rows, be.UploadInts(ids.Host()[from:from+rows]))
+		}
+	}
+	t := m.median(5, func() {
+		each(func(from, rows int, ids *tensor.Ints) {
+			be.HeadChunk(stat[0].View(from, rows), stat[1].View(from, rows), stat[2].View(from, rows), x.View(from*dim, rows*dim), w, ids, 1, z.View(0, rows*vocab), rows, dim, vocab)
+		})
+		each(func(from, rows int, ids *tensor.Ints) {
+			be.HeadChunkBackward(dx.View(from*dim, rows*dim), dw, x.View(from*dim, rows*dim), w, ids, stat[3].View(from, rows), stat[4].View(from, rows),
+				stat[1].View(from, rows), stat[2].View(from, rows), 1, z.View(0, rows*vocab), rows, dim, vocab, true)
+		})
+	})
+	_, after := be.Device().Used()
+	m.add(name, "TFLOP/s", 6*n*dim*vocab/t/1e12, 0, "rows, in, vocabulary; log-prob, entropy and gradient")
+	m.add(name+", scratch", "GiB", float64(after-before)/(1<<30), 0, "beside inputs and gradients; at most 1 is promised")
+	m.free(append(stat, x, w, dx, dw, z)...)
+}
+
 // shapes of Qwen3.
 var (
 	small = qwenvl.Config{Vocab: 151936, Hidden: 1024, Intermediate: 3072, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, RopeTheta: 1e6, Tied: true, DType: "BF16"}
@@ -259,7 +309,11 @@ func (m *meter) update(name string, cfg qwenvl.Config, seqs, n int, r qwenvl.Rec
 	_, held := d.Used()
 	mfu := 100 * float64(seqs) * cfg.Cost().Row(n, nil, 0) / t / peak
 	m.add(name, "tokens/s", float64(seqs*n)/t, bound, fmt.Sprintf("recompute none, MFU %.1f %%", mfu))
-	m.add(name+", memory", "GiB", float64(held)/(1<<30), 0, "float32 masters included")
+	half := 0.0 // of the peer's, where that recomputes no more than we do
+	if cfg.Hidden == small.Hidden {
+		half = 2
+	}
+	m.add(name+", memory", "GiB", float64(held)/(1<<30), half, "float32 masters included")
 	return nil
 }
 

@@ -3,7 +3,7 @@
 
 Updates: Qwen3 with random weights in bfloat16, SDPA, cross-entropy over every token, fused AdamW without float32 weights; the 4B
 shape with gradient checkpointing, which it needs with this head, the 0.6B shape without. Attention: scaled_dot_product_attention
-by its flash and cuDNN back ends, the faster one. Operations are counted as gpubench counts them. Medians by CUDA events.
+by its flash and cuDNN back ends, the faster one. Head: linear and cross_entropy in bfloat16, with gradients. Operations are counted as gpubench counts them. Medians by CUDA events.
 """
 import json
 import statistics
@@ -76,6 +76,20 @@ def attention(name):
         tell(name, *best)
 
 
+def head(name):
+    rows, dim, vocab = map(int, name.split()[1].split("x"))
+    x, w = noise(rows, dim).requires_grad_(), (noise(vocab, dim) / 16).requires_grad_()
+    y = torch.randint(0, vocab, (rows,), device="cuda")
+    x.grad, w.grad = torch.zeros_like(x), torch.zeros_like(w)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+
+    def run():
+        torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, w), y).backward()
+    tell(name, 6 * rows * dim * vocab / median(5, run) / 1e12, TORCH)
+    tell(name + ", scratch", (torch.cuda.max_memory_allocated() - before) / 2**30, TORCH)
+
+
 def update(name):
     import transformers
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -107,8 +121,8 @@ def update(name):
 
 
 for name in sys.argv[1:]:
-    measure = dict(product=product, copy=copy, attention=attention, update=update)[name.split()[0]]
-    if name.endswith(", memory"):
+    measure = dict(product=product, copy=copy, attention=attention, head=head, update=update)[name.split()[0]]
+    if ", " in name:
         continue
     try:
         measure(name)
