@@ -157,13 +157,15 @@ test-faiss:
 # this needs the toolkit (cuda.h, NVRTC), not a GPU. The other two need a GPU.
 cuda-check:
 	@test -n '$(CUDA_TAGS)' || { echo "cuda-check: no CUDA headers in $(CUDA_HOME)/include; set CUDA_HOME"; exit 2; }
-	$(CUDA) $(GO) vet $(CUDA_TAGS) ./internal/cuda ./internal/tensor/... ./internal/model/... ./train
+	$(CUDA) $(GO) vet $(CUDA_TAGS) ./internal/cuda ./internal/tensor/... ./internal/model/... ./indexer/... ./train
 	$(CUDA) CUDA_CHECK=1 $(GO) test $(CUDA_TAGS) -run TestKernelsCompile ./internal/cuda
 test-gpu:
 	$(CUDA) $(GO) test $(CUDA_TAGS) -count=1 ./internal/cuda ./internal/tensor/cuda
-	$(CUDA) $(GO) test $(CUDA_TAGS) -count=1 -run GPU ./internal/model/qwenvl ./train
+	$(CUDA) $(GO) test $(CUDA_TAGS) -count=1 -run GPU ./internal/model/... ./train
 bench-gpu:
-	$(CUDA) $(GO) run $(CUDA_TAGS) ./internal/model/qwenvl/gpubench --python "$(PYTHON)" --out build/bench-gpu.json --only "$(BENCH_ONLY)"
+	$(CUDA) $(GO) run $(CUDA_TAGS) ./internal/model/qwenvl/gpubench --python "$(PYTHON)" --out build/bench/gpu-train.json --only "$(BENCH_ONLY)" || test $$? = 3
+	$(CUDA) $(GO) run $(CUDA_TAGS) ./indexer/embedbench --python "$(PYTHON)" --out build/bench/gpu-embed.json --only "$(BENCH_ONLY)" || test $$? = 3
+	$(GO) run $(TAGS) ./internal/bench/merge --out build/bench-gpu.json build/bench/gpu-train.json build/bench/gpu-embed.json
 
 # Every fuzz target for FUZZTIME, two at once. What one finds lies in testdata/fuzz
 # of its package; mended, it is committed as a seed.

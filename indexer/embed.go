@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 
 	"searchloop/corpus"
@@ -14,6 +15,7 @@ import (
 	"searchloop/indexer/encoder/served"
 	"searchloop/indexer/passages"
 	"searchloop/indexer/vectors"
+	"searchloop/internal/device"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/journal"
@@ -33,6 +35,7 @@ type EmbedOptions struct {
 	// Content is what to embed, "text" or "image"; "" is images where the encoder
 	// reads them and the passages have them.
 	Content string
+	GPU     *device.GPU // where a folder's encoder computes; nil: on the processor
 }
 
 // vectorsMeta is what the manifest of a vectors dataset says beside the rows.
@@ -40,6 +43,7 @@ type vectorsMeta struct {
 	Space   vectors.Space `json:"space"`
 	Encoder string        `json:"encoder"`                  // folder, relative to the dataset, or address
 	Images  llm.ImageForm `json:"encoder_images,omitempty"` // how a server is sent images
+	Device  string        `json:"device,omitempty"`         // the GPU that computed them
 }
 
 // embedBatch is how many passages are one record of the journal: what a killed
@@ -52,7 +56,7 @@ const imageBatch = 4
 // Embed makes a vectors dataset from a passages dataset: row n is the vector of
 // passage n, of its text or of its image. Shards are contiguous rows. A killed job goes on at the batch it was
 // in and ends with the same bytes.
-func Embed(ctx context.Context, r *job.Run, o EmbedOptions) error {
+func Embed(ctx context.Context, r *job.Run, o EmbedOptions) (err error) {
 	o.Server.Override, o.Server.Log = o.Override, r.Log
 	set, err := passages.Open(o.Passages)
 	if err != nil {
@@ -66,12 +70,15 @@ func Embed(ctx context.Context, r *job.Run, o EmbedOptions) error {
 	if err != nil {
 		return err
 	}
+	if c, ok := enc.(io.Closer); ok {
+		defer func() { err = errors.Join(err, c.Close()) }()
+	}
 	space, err := contentOf(enc, o, &images)
 	if err != nil {
 		return err
 	}
 	ds, err := r.Dataset(job.Spec{Dir: o.Out, Schema: vectors.Schema, Version: vectors.Version, Ext: "arrow",
-		Inputs: map[string]string{"passages": o.Passages}, Params: o.params(space)})
+		Inputs: map[string]string{"passages": o.Passages}, Params: o.params(space, o.GPU.Identity())})
 	if err != nil || ds.Complete() || ds.DryRun() {
 		return err
 	}
@@ -81,25 +88,31 @@ func Embed(ctx context.Context, r *job.Run, o EmbedOptions) error {
 			return err
 		}
 	}
-	return ds.Seal(vectorsMeta{Space: space, Encoder: relative(o.Out, enc.Dir()), Images: o.Server.Images})
+	meta := vectorsMeta{Space: space, Encoder: relative(o.Out, enc.Dir()), Images: o.Server.Images}
+	if o.GPU != nil {
+		meta.Device = o.GPU.Name
+	}
+	return ds.Seal(meta)
 }
 
 // params is what the vectors depend on beside the passages.
-func (o *EmbedOptions) params(s vectors.Space) any {
-	if !o.Half {
-		return s
+func (o *EmbedOptions) params(s vectors.Space, device string) any {
+	format := ""
+	if o.Half {
+		format = vectors.Float16.String()
 	}
 	return struct {
 		vectors.Space
-		Format string `json:"format"`
-	}{s, vectors.Float16.String()}
+		Format string `json:"format,omitempty"`
+		Device string `json:"device,omitempty"`
+	}{s, format, device}
 }
 
 // encoder gives the encoder. A server is not asked when the vectors that are there
 // are what it would be asked for.
 func (o *EmbedOptions) encoder(ctx context.Context, r *job.Run) (Encoder, error) {
 	if !served.Is(o.Encoder) || r.Fresh {
-		return openEncoder(ctx, o.Encoder, o.Server)
+		return openEncoder(ctx, o.Encoder, o.Server, o.GPU)
 	}
 	if m, err := manifest.Open(o.Out); err == nil && m.Schema == vectors.Schema {
 		var meta vectorsMeta
@@ -107,7 +120,7 @@ func (o *EmbedOptions) encoder(ctx context.Context, r *job.Run) (Encoder, error)
 			return served.Assume(o.Encoder, meta.Space, o.Server), nil
 		}
 	}
-	return openEncoder(ctx, o.Encoder, o.Server)
+	return openEncoder(ctx, o.Encoder, o.Server, o.GPU)
 }
 
 // contentOf is the space of the vectors to make. images are set to nil when the
@@ -218,21 +231,12 @@ type batch struct {
 func (e *embedder) add(ctx context.Context, row int64, passages []corpus.Passage) error {
 	b := &batch{row: row, passages: passages, done: make(chan struct{})}
 	e.flying = append(e.flying, b)
-	if parallel(e.enc) == 1 {
+	if e.enc.Parallel() == 1 {
 		e.embed(ctx, b)
 	} else {
 		go e.embed(ctx, b)
 	}
-	return e.finish(parallel(e.enc) - 1)
-}
-
-// parallel is how many batches are worth having under way: a folder's encoder uses
-// all cores for one.
-func parallel(enc Encoder) int {
-	if s, ok := enc.(*served.Encoder); ok {
-		return s.Parallel()
-	}
-	return 1
+	return e.finish(e.enc.Parallel() - 1)
 }
 
 // finish writes the oldest batches until no more than left are under way.

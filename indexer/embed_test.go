@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"searchloop/indexer"
@@ -15,8 +16,10 @@ import (
 	"searchloop/indexer/flat"
 	"searchloop/indexer/vectors"
 	"searchloop/internal/atomicfile"
+	"searchloop/internal/device"
 	"searchloop/internal/fail"
 	"searchloop/internal/manifest"
+	"searchloop/internal/tensor"
 )
 
 // files reads all data parts of a dataset.
@@ -46,6 +49,8 @@ func same(t testing.TB, what string, got, want map[string][]byte) {
 	}
 }
 
+var dyingTurn sync.Mutex // encoders on a device are called from many goroutines
+
 // dying is a context that is cancelled after it was asked n times: it stops an
 // embed job between two forward passes, as a kill does.
 type dying struct {
@@ -54,6 +59,8 @@ type dying struct {
 }
 
 func (d *dying) Err() error {
+	dyingTurn.Lock()
+	defer dyingTurn.Unlock()
 	if d.n--; d.n < 0 {
 		return context.Canceled
 	}
@@ -101,6 +108,46 @@ func TestEmbedResumes(t *testing.T) {
 		if m.Counts.In != 500 || m.Counts.OK != 500 {
 			t.Errorf("counts %+v", m.Counts)
 		}
+	}
+}
+
+// onDevice is the passes of a device, computed by the processor.
+func onDevice() *device.GPU {
+	return &device.GPU{Shared: tensor.Shared{Encoding: tensor.CPU.(tensor.Encoding)}, Name: "test"}
+}
+
+// On a device many batches are under way at once: the files are in the order of the
+// rows and near those of the processor, a job that is cut off ends with the same bytes,
+// and the vectors of one device are not taken for another's.
+func TestEmbedOnDevice(t *testing.T) {
+	d := build(t, t.TempDir(), facts(700), 32, 2)
+	ctx := context.Background()
+	o := indexer.EmbedOptions{Encoder: d.encoder, Passages: d.passages, Out: filepath.Join(t.TempDir(), "vectors"), GPU: onDevice()}
+	must(t, indexer.Embed(ctx, newRun(t, 2), o))
+	want, host := files(t, o.Out), files(t, d.vectors)
+	for name, data := range host {
+		if len(want[name]) != len(data) {
+			t.Errorf("%s has %d bytes, the processor's %d", name, len(want[name]), len(data))
+		}
+	}
+	m, err := manifest.Open(o.Out)
+	must(t, err)
+	if !strings.Contains(string(m.Meta), `"device":"test"`) && !strings.Contains(string(m.Meta), `"device": "test"`) {
+		t.Errorf("the manifest names no device: %s", m.Meta)
+	}
+	o.Out = filepath.Join(t.TempDir(), "vectors")
+	if err := indexer.Embed(&dying{ctx, 3}, newRun(t, 2), o); fail.KindOf(err) != fail.Interrupted {
+		t.Fatalf("cut off: %v", err)
+	}
+	must(t, indexer.Embed(ctx, newRun(t, 2), o))
+	same(t, "cut off and resumed", files(t, o.Out), want)
+
+	o.GPU = nil
+	must(t, indexer.Embed(ctx, newRun(t, 2), o))
+	same(t, "made anew on the processor", files(t, o.Out), host)
+	o.Encoder, o.GPU = "http://127.0.0.1:1", onDevice()
+	if err := indexer.Embed(ctx, newRun(t, 2), o); fail.KindOf(err) != fail.Usage || !strings.Contains(err.Error(), "a server has its own") {
+		t.Errorf("a server and a device: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"searchloop/indexer/encoder"
 	"searchloop/indexer/encoder/served"
 	"searchloop/indexer/vectors"
+	"searchloop/internal/device"
 	"searchloop/internal/fail"
 	"searchloop/internal/llm"
 	"searchloop/internal/picture"
@@ -22,18 +23,25 @@ type Encoder interface {
 	ReadsImages() bool
 	Prepare(*picture.Picture) (*picture.Picture, error)
 	Images(ctx context.Context, pictures []*picture.Picture) ([]float32, error)
+	Parallel() int // how many calls are worth having under way at once
 }
 
 // openEncoder loads the encoder in a folder, of which s has only the override, or
-// connects to the one at an address.
-func openEncoder(ctx context.Context, place string, s served.Options) (Encoder, error) {
+// connects to the one at an address. on is the GPU of a folder's; nil: the processor.
+func openEncoder(ctx context.Context, place string, s served.Options, on *device.GPU) (Encoder, error) {
 	if served.Is(place) {
+		if on != nil {
+			return nil, fail.New(fail.Usage, "load encoder", place, "a device is said for an encoder in a folder; a server has its own")
+		}
 		return served.Connect(ctx, place, s)
 	}
 	if s.Model != "" || s.Images != llm.NoImages || s.Normalize {
 		return nil, fail.New(fail.Usage, "load encoder", place, "the model, the form of images and whether vectors are normalised are said for an encoder in a server (http://…); a folder has them in its files")
 	}
-	return encoder.Load(place, s.Override)
+	if on == nil {
+		return encoder.Load(place, s.Override)
+	}
+	return encoder.LoadOn(&on.Shared, place, s.Override)
 }
 
 // openSpace is openEncoder for vectors of a space that exists already.

@@ -3,10 +3,8 @@ package train
 import (
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
 
-	"searchloop/internal/fail"
+	"searchloop/internal/device"
 	"searchloop/internal/tensor"
 	"searchloop/internal/tensor/cuda"
 )
@@ -24,28 +22,17 @@ type Device struct {
 // NewDevice reads a name. Only for auto is a GPU looked for: without one it is the
 // CPU, and the log says why.
 func NewDevice(name string, log *slog.Logger) (*Device, error) {
-	bad := func() (*Device, error) {
-		return nil, fail.New(fail.Usage, "choose device", "", "%q: want cpu, cuda, cuda:N or auto", name)
+	class, ordinal, err := device.Parse(name)
+	if err != nil {
+		return nil, err
 	}
-	class, number, numbered := strings.Cut(name, ":")
-	d := &Device{class: class}
-	switch {
-	case name == "" || name == "cpu":
-		d.class = "cpu"
-	case name == "auto":
+	d := &Device{class: class, ordinal: ordinal}
+	if class == "auto" {
 		d.class = "cuda"
 		if err := d.open(); err != nil {
 			log.Info("training on the CPU", "because", err)
 			d.class = "cpu"
 		}
-	case class != "cuda":
-		return bad()
-	case numbered:
-		n, err := strconv.Atoi(number)
-		if err != nil || n < 0 || strconv.Itoa(n) != number {
-			return bad()
-		}
-		d.ordinal = n
 	}
 	return d, nil
 }

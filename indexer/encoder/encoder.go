@@ -14,29 +14,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"searchloop/indexer/vectors"
 	"searchloop/internal/fail"
 	"searchloop/internal/model/bert"
+	"searchloop/internal/tensor"
 	"searchloop/internal/token"
 )
 
 // batchTokens bounds the tokens of one forward pass, and with them its memory.
 const batchTokens = 8192
 
+// texts turns token ids into vectors: a *bert.Encoder or a *bert.Device.
+type texts interface {
+	Encode(seqs [][]int32) ([]float32, error)
+	Dim() int
+	Vocab() int
+	MaxTokens() int
+}
+
 // Encoder is a loaded encoder. Its methods are safe for concurrent use. A text's
 // vector does not depend on the texts beside it.
 type Encoder struct {
 	dir               string
-	queries, passages *bert.Encoder // one, unless each has its own adapter
-	images            *images       // nil: reads none
+	queries, passages texts          // one, unless each has its own adapter
+	on                *tensor.Shared // nil: the processor
+	images            *images        // nil: reads none
 	words             token.Marked
 	space             vectors.Space
 }
 
 // Load loads the encoder in dir.
-func Load(dir string, o Override) (*Encoder, error) {
+func Load(dir string, o Override) (*Encoder, error) { return LoadOn(nil, dir, o) }
+
+// LoadOn loads the encoder in dir into the memory of a back end; nil is the processor.
+// Close gives it back.
+func LoadOn(on *tensor.Shared, dir string, o Override) (*Encoder, error) {
 	digest, err := Digest(dir)
 	if err != nil {
 		return nil, err
@@ -45,7 +60,7 @@ func Load(dir string, o Override) (*Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return load(dir, digest, s.with(o))
+	return load(on, dir, digest, s.with(o))
 }
 
 // LoadSpace loads the encoder in dir and sets it up as space says. It refuses a
@@ -59,7 +74,7 @@ func LoadSpace(dir string, space vectors.Space) (*Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := load(dir, digest, s.with(Override{QueryPrefix: &space.QueryPrefix, PassagePrefix: &space.PassagePrefix, MaxTokens: &space.MaxTokens, Dim: &space.Dim}))
+	e, err := load(nil, dir, digest, s.with(Override{QueryPrefix: &space.QueryPrefix, PassagePrefix: &space.PassagePrefix, MaxTokens: &space.MaxTokens, Dim: &space.Dim}))
 	if err != nil {
 		return nil, err
 	}
@@ -73,23 +88,41 @@ func LoadSpace(dir string, space vectors.Space) (*Encoder, error) {
 	return e, nil
 }
 
-func load(dir, digest string, s Settings) (*Encoder, error) {
-	e := &Encoder{dir: dir}
-	m, err := bert.Load(dir, s.PassageAdapter)
+func load(on *tensor.Shared, dir, digest string, s Settings) (*Encoder, error) {
+	e := &Encoder{dir: dir, on: on}
+	if err := e.load(digest, s); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// loadTexts loads the text tower with an adapter.
+func (e *Encoder) loadTexts(adapter string) (m texts, err error) {
+	if e.on == nil {
+		m, err = bert.Load(e.dir, adapter)
+	} else {
+		m, err = bert.LoadOn(e.on, e.dir, adapter, 0)
+	}
+	return m, fail.Wrap(fail.BadInput, "load encoder", e.dir, err)
+}
+
+func (e *Encoder) load(digest string, s Settings) error {
+	dir := e.dir
+	m, err := e.loadTexts(s.PassageAdapter)
 	if err != nil {
-		return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
+		return err
 	}
 	if e.queries, e.passages = m, m; s.QueryAdapter != s.PassageAdapter {
-		if e.queries, err = bert.Load(dir, s.QueryAdapter); err != nil {
-			return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
+		if e.queries, err = e.loadTexts(s.QueryAdapter); err != nil {
+			return err
 		}
 	}
 	if e.words, err = token.LoadMarked(dir); err != nil {
-		return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
+		return fail.Wrap(fail.BadInput, "load encoder", dir, err)
 	}
 	t, err := readTasks(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if s.MaxTokens == 0 {
 		if s.MaxTokens = m.MaxTokens(); t.clip() {
@@ -97,19 +130,19 @@ func load(dir, digest string, s Settings) (*Encoder, error) {
 		}
 	}
 	if e.words.Size() > m.Vocab() {
-		return nil, &fail.Error{Kind: fail.BadInput, Op: "load encoder", Path: dir, Err: fmt.Errorf("the tokenizer has %d ids, the model %d", e.words.Size(), m.Vocab()),
+		return &fail.Error{Kind: fail.BadInput, Op: "load encoder", Path: dir, Err: fmt.Errorf("the tokenizer has %d ids, the model %d", e.words.Size(), m.Vocab()),
 			Hint: "the tokenizer and the weights are of different models"}
 	}
 	if s.MaxTokens < 3 || s.MaxTokens > m.MaxTokens() {
-		return nil, fail.New(fail.BadInput, "load encoder", dir, "a limit of %d tokens; the model takes 3 to %d", s.MaxTokens, m.MaxTokens())
+		return fail.New(fail.BadInput, "load encoder", dir, "a limit of %d tokens; the model takes 3 to %d", s.MaxTokens, m.MaxTokens())
 	}
 	dim := cmp.Or(s.Dim, m.Dim())
 	if dim != m.Dim() && !slices.Contains(t.Dims, dim) || dim > m.Dim() {
-		return nil, fail.New(fail.BadInput, "load encoder", dir, "vectors of %d numbers: the model gives %d, and may be cut to %v", dim, m.Dim(), t.Dims)
+		return fail.New(fail.BadInput, "load encoder", dir, "vectors of %d numbers: the model gives %d, and may be cut to %v", dim, m.Dim(), t.Dims)
 	}
 	mode, normalized, err := pooling(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	e.space = vectors.Space{
 		Encoder: digest, Dim: dim, Pooling: mode, Normalized: normalized,
@@ -118,7 +151,28 @@ func load(dir, digest string, s Settings) (*Encoder, error) {
 	if t.clip() {
 		e.images, err = loadImages(dir, m.Dim())
 	}
-	return e, err
+	return err
+}
+
+// Close gives back what a back end holds of the encoder. Nothing may be encoded any
+// more.
+func (e *Encoder) Close() error {
+	var errs []error
+	for _, m := range []texts{e.passages, e.queries} {
+		if d, ok := m.(*bert.Device); ok && d != nil {
+			errs = append(errs, d.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Parallel is how many calls are worth having under way at once: the processor is busy
+// with one, a back end joins many.
+func (e *Encoder) Parallel() int {
+	if e.on == nil {
+		return 1
+	}
+	return 128
 }
 
 // Dir is the folder the encoder was loaded from.
@@ -137,10 +191,13 @@ func (e *Encoder) Passages(ctx context.Context, texts []string) ([]float32, erro
 	return e.encode(ctx, e.passages, e.space.PassagePrefix, texts)
 }
 
-func (e *Encoder) encode(ctx context.Context, model *bert.Encoder, prefix string, texts []string) ([]float32, error) {
-	out := make([]float32, 0, len(texts)*e.space.Dim)
+func (e *Encoder) encode(ctx context.Context, model texts, prefix string, list []string) ([]float32, error) {
+	out := make([]float32, 0, len(list)*e.space.Dim)
 	var batch [][]int32
-	tokens := 0
+	tokens, most := 0, batchTokens
+	if e.on != nil {
+		most = math.MaxInt // the back end cuts as it needs
+	}
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
@@ -163,9 +220,9 @@ func (e *Encoder) encode(ctx context.Context, model *bert.Encoder, prefix string
 		batch, tokens = batch[:0], 0
 		return nil
 	}
-	for _, t := range texts {
+	for _, t := range list {
 		ids := e.words.Encode(prefix+t, e.space.MaxTokens)
-		if tokens+len(ids) > batchTokens {
+		if tokens+len(ids) > most {
 			if err := flush(); err != nil {
 				return nil, err
 			}

@@ -40,6 +40,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -60,6 +61,7 @@ type Device struct {
 	stream  cu.Stream
 	blas    *blas
 	pinned  unsafe.Pointer // staging memory of the host
+	stages  chan *stage    // of Later
 	held    map[Ptr]int64  // bytes by allocation
 	used    int64
 	peak    int64
@@ -109,7 +111,7 @@ func Open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, fail.Wrap(fail.Usage, "open GPU", "", err)
 	}
-	d := &Device{ordinal: ordinal, held: map[Ptr]int64{}}
+	d := &Device{ordinal: ordinal, held: map[Ptr]int64{}, stages: make(chan *stage, 4)}
 	for _, a := range []struct {
 		to   *int
 		attr cu.DeviceAttribute
@@ -228,10 +230,13 @@ func (d *Device) Free(p Ptr) {
 // Upload copies host memory to the device. Small pieces are taken over by the
 // driver and do not wait for the queue.
 func (d *Device) Upload(dst Ptr, src unsafe.Pointer, bytes int) {
-	if bytes <= 64<<10 {
-		d.must("copy to the GPU", func() error {
-			return cu.MemcpyHtoDAsync(cu.DevicePtr(dst), src, int64(bytes), d.stream)
-		})
+	const small = 64 << 10
+	if bytes <= 8*small {
+		for at := 0; at < bytes; at += small {
+			d.must("copy to the GPU", func() error {
+				return cu.MemcpyHtoDAsync(cu.DevicePtr(dst)+cu.DevicePtr(at), unsafe.Add(src, at), int64(min(small, bytes-at)), d.stream)
+			})
+		}
 		return
 	}
 	for bytes > 0 {
@@ -284,6 +289,47 @@ func (d *Device) Fetch(dst Ptr, src unsafe.Pointer, bytes int) {
 
 func (d *Device) Store(dst unsafe.Pointer, src Ptr, bytes int) {
 	d.must("copy from the GPU", func() error { return cu.MemcpyDtoHAsync(dst, cu.DevicePtr(src), int64(bytes), d.stream) })
+}
+
+// stage is page-locked memory that a download of Later passes through.
+type stage struct {
+	memory unsafe.Pointer
+	bytes  int
+}
+
+// Later queues a download and returns at once. wait, called once and from any
+// goroutine, returns when dst holds the values.
+func (d *Device) Later(dst unsafe.Pointer, src Ptr, bytes int) (wait func()) {
+	var s *stage
+	select {
+	case s = <-d.stages:
+	default:
+		s = new(stage)
+	}
+	if s.bytes < bytes {
+		if s.memory != nil {
+			d.FreeHost(s.memory)
+		}
+		n := 1 << max(20, bits.Len(uint(bytes-1))) // a few sizes, so that few are made
+		*s = stage{d.AllocHost(int64(n)), n}
+	}
+	d.Store(s.memory, src, bytes)
+	var done cu.Event
+	d.must("copy from the GPU", func() (err error) {
+		if done, err = cu.MakeEvent(cu.BlockingSyncEvent); err != nil {
+			return err
+		}
+		return done.Record(d.stream)
+	})
+	return func() {
+		d.must("copy from the GPU", func() error { return errors.Join(done.Synchronize(), cu.DestroyEvent(&done)) })
+		copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(s.memory), bytes))
+		select {
+		case d.stages <- s:
+		default:
+			d.must("free host memory", func() error { return cu.MemFreeHost(s.memory) })
+		}
+	}
 }
 
 // Copy copies within the device.

@@ -115,4 +115,5 @@ type Heads struct {
 	Heads, KVHeads, Dim int
 	Scale               float32
 	Causal              bool // false: every row sees its whole sequence
+	Longest             int  // no sequence is longer, for a choice of kernels that no pack changes; 0: not said
 }

@@ -7,6 +7,7 @@ import (
 	"searchloop/indexer"
 	"searchloop/indexer/encoder"
 	"searchloop/indexer/encoder/served"
+	"searchloop/internal/device"
 	"searchloop/internal/job"
 )
 
@@ -21,11 +22,16 @@ type command struct {
 	MaxTokens     *int              `placeholder:"N" help:"Longest sequence, marks included, instead of the encoder folder's."`
 	Dim           *int              `placeholder:"N" help:"Cut vectors to N numbers, for encoders made for it (Matryoshka)."`
 	Format        string            `enum:"fp32,fp16" default:"fp32" help:"How vectors are stored: fp32 or fp16 (half the size, rounded)."`
+	Device        string            `default:"cpu" placeholder:"DEVICE" help:"Where a folder's encoder computes: cpu, cuda, cuda:N, or auto (a GPU if there is one)."`
 	Content       string            `enum:",text,image" default:"" placeholder:"KIND" help:"What to embed, text or image. Without it images, if the encoder reads them and the passages have them."`
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
-	return indexer.Embed(ctx, r, indexer.EmbedOptions{Encoder: c.Encoder, Passages: c.Passages, Out: c.Out, Content: c.Content,
+	gpu, err := device.Open(c.Device, r.Log)
+	if err != nil {
+		return err
+	}
+	return indexer.Embed(ctx, r, indexer.EmbedOptions{Encoder: c.Encoder, Passages: c.Passages, Out: c.Out, Content: c.Content, GPU: gpu,
 		Server: c.Server.Options(), Half: c.Format == "fp16",
 		Override: encoder.Override{QueryPrefix: c.QueryPrefix, PassagePrefix: c.PassagePrefix, MaxTokens: c.MaxTokens, Dim: c.Dim}})
 }

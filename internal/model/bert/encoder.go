@@ -11,7 +11,6 @@ package bert
 import (
 	"sync"
 
-	"searchloop/internal/fail"
 	"searchloop/internal/par"
 	"searchloop/internal/vec"
 )
@@ -19,15 +18,10 @@ import (
 // Encoder is a loaded model. It is not changed after Load and is safe for
 // concurrent use.
 type Encoder struct {
-	config    config
-	pooling   pooling
-	words     []float32 // [vocab, hidden]
-	positions []float32 // [positions, hidden], type 0 added; nil: rotary
-	types     []float32
-	turns     turns // rotary positions
-	embedNorm norm
-	layers    []layer
-	spaces    sync.Pool // of *space
+	stem
+	turns  turns // rotary positions
+	layers []layer
+	spaces sync.Pool // of *space
 }
 
 var activations = map[string]func(dst, x []float32){
@@ -47,13 +41,13 @@ var activations = map[string]func(dst, x []float32){
 const chunkTokens = 1024
 
 // Dim is the length of a vector.
-func (e *Encoder) Dim() int { return e.config.Hidden }
+func (e *stem) Dim() int { return e.config.Hidden }
 
 // Vocab is the number of token ids: 0 … Vocab-1 are allowed.
-func (e *Encoder) Vocab() int { return e.config.Vocab }
+func (e *stem) Vocab() int { return e.config.Vocab }
 
 // MaxTokens is the longest sequence, with [CLS] and [SEP].
-func (e *Encoder) MaxTokens() int {
+func (e *stem) MaxTokens() int {
 	most := e.config.Positions
 	if e.config.xlm() {
 		most -= e.config.Pad + 1
@@ -68,10 +62,8 @@ func (e *Encoder) MaxTokens() int {
 // [CLS] and [SEP]; an empty one, one longer than MaxTokens and an unknown id are
 // errors that name the sequence (Row, from 1).
 func (e *Encoder) Encode(seqs [][]int32) ([]float32, error) {
-	for i, s := range seqs {
-		if err := e.checkSequence(s); err != nil {
-			return nil, &fail.Error{Kind: fail.BadInput, Op: "encode", Row: int64(i + 1), Err: err}
-		}
+	if err := e.check(seqs); err != nil {
+		return nil, err
 	}
 	dim := e.config.Hidden
 	out := make([]float32, len(seqs)*dim)
@@ -147,7 +139,7 @@ func (e *Encoder) embed(s *space) {
 		for r := lo; r < hi; r++ {
 			row, other := s.x[r*dim:][:dim], e.types[:dim]
 			if e.positions != nil {
-				other = e.positions[s.places[r]*dim:][:dim]
+				other = e.positions[int(s.places[r])*dim:][:dim]
 			}
 			vec.Add(row, e.words[int(s.ids[r])*dim:][:dim], other)
 			vec.LayerNorm(row, row, e.embedNorm.w, e.embedNorm.b, e.config.Eps)
@@ -159,7 +151,7 @@ func (e *Encoder) embed(s *space) {
 type space struct {
 	tokens, longest int
 	ids             []int32
-	places          []int     // of the tokens, in the table of positions
+	places          []int32   // of the tokens, in the table of positions
 	starts          []int     // first row of each sequence, and the end
 	jobs            []job     // the attention's pieces
 	x               []float32 // [tokens, hidden]
@@ -176,7 +168,7 @@ func (s *space) reset(c *config, seqs [][]int32) {
 	s.jobs = s.jobs[:0]
 	for _, q := range seqs {
 		start := len(s.ids)
-		s.place(c, q)
+		s.ids, s.places = c.place(s.ids, s.places, q)
 		n := len(s.ids) - start
 		s.longest = max(s.longest, n)
 		for h := range c.Heads {
@@ -201,10 +193,10 @@ func (s *space) reset(c *config, seqs [][]int32) {
 
 // place appends a sequence's tokens and their places. A rotary model leaves padding
 // tokens out: they are seen by no other token, and not counted.
-func (s *space) place(c *config, q []int32) {
-	at := 0
+func (c *config) place(ids, places, q []int32) (_, _ []int32) {
+	at := int32(0)
 	if c.xlm() && !c.rotary() {
-		at = c.Pad + 1
+		at = int32(c.Pad) + 1
 	}
 	for _, id := range q {
 		switch pad := c.xlm() && int(id) == c.Pad; {
@@ -212,11 +204,12 @@ func (s *space) place(c *config, q []int32) {
 			at++
 			continue
 		case pad:
-			s.places = append(s.places, c.Pad)
+			places = append(places, int32(c.Pad))
 		default:
-			s.places = append(s.places, at)
+			places = append(places, at)
 			at++
 		}
-		s.ids = append(s.ids, id)
+		ids = append(ids, id)
 	}
+	return ids, places
 }

@@ -132,7 +132,7 @@ func (t *turns) turn(s *space, c *config) {
 	half := dim / 2
 	par.For(s.tokens, 1+1<<12/c.Hidden, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
-			p := s.places[r] * half
+			p := int(s.places[r]) * half
 			cos, sin := t.cos[p:p+half], t.sin[p:p+half]
 			row := s.qkv[r*3*c.Hidden:][:2*c.Hidden] // queries, then keys
 			for at := 0; at < len(row); at += dim {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"searchloop/internal/fail"
 	"searchloop/internal/gemm"
 	"searchloop/internal/par"
 	"searchloop/internal/vec"
@@ -89,7 +90,17 @@ func (j job) attend(s *space, p []float32, hidden, dim int) {
 	gemm.NNView(out, gemm.View{Data: p, Stride: n}, head(j.start, 2), rows, dim, n, false)
 }
 
-func (e *Encoder) checkSequence(s []int32) error {
+// check refuses sequences that Encode does not take.
+func (e *stem) check(seqs [][]int32) error {
+	for i, s := range seqs {
+		if err := e.checkSequence(s); err != nil {
+			return &fail.Error{Kind: fail.BadInput, Op: "encode", Row: int64(i + 1), Err: err}
+		}
+	}
+	return nil
+}
+
+func (e *stem) checkSequence(s []int32) error {
 	if len(s) == 0 || len(s) > e.MaxTokens() {
 		return fmt.Errorf("%d tokens; 1 to %d are allowed", len(s), e.MaxTokens())
 	}

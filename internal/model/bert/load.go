@@ -42,35 +42,78 @@ var namings = []naming{
 	{"emb_ln", "encoder.layers.", []string{"mixer.Wqkv"}, "mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"},
 }
 
+// matrix is a linear's parameters as they are read, w [out, in].
+type matrix struct{ w, b []float32 }
+
+func (m matrix) packed() linear {
+	if len(m.b) == 0 {
+		return linear{} // what was not read
+	}
+	return linear{gemm.Pack(m.w, len(m.b), len(m.w)/len(m.b)), m.b}
+}
+
+// matrices are a layer's parameters as they are read.
+type matrices struct {
+	qkv, out      matrix
+	attentionNorm norm
+	up, down      matrix
+	outputNorm    norm
+}
+
+// stem is what comes before the layers.
+type stem struct {
+	config    config
+	pooling   pooling
+	words     []float32 // [vocab, hidden]
+	positions []float32 // [positions, hidden], type 0 added; nil: rotary
+	types     []float32
+	embedNorm norm
+}
+
 // Load reads an encoder from a model folder, with one of its adapters merged; ""
 // means none. Of a jina_clip folder it is the text tower.
 func Load(dir, adapter string) (*Encoder, error) {
-	c, err := readConfig(dir)
+	e := &Encoder{}
+	var err error
+	e.stem, err = read(dir, adapter, func(m matrices) error {
+		e.layers = append(e.layers, layer{m.qkv.packed(), m.out.packed(), m.attentionNorm, m.up.packed(), m.down.packed(), m.outputNorm})
+		return nil
+	})
 	if err != nil {
 		return nil, err
+	}
+	if e.config.rotary() {
+		e.turns = e.config.turns()
+	}
+	return e, nil
+}
+
+// read reads a folder; keep gets one layer after the other.
+func read(dir, adapter string, keep func(matrices) error) (stem, error) {
+	c, err := readConfig(dir)
+	if err != nil {
+		return stem{}, err
 	}
 	p, err := readPooling(dir)
 	if err != nil {
-		return nil, err
+		return stem{}, err
 	}
 	m, err := safetensors.Open(dir)
 	if err != nil {
-		return nil, err
+		return stem{}, err
 	}
 	defer m.Close()
-	e := &Encoder{config: c, pooling: p}
+	e := stem{config: c, pooling: p}
 	r := &reader{m: m, dir: dir}
 	r.findPrefix()
 	if err := r.chooseAdapter(&c, adapter); err != nil {
-		return nil, err
+		return stem{}, err
 	}
 	n := r.naming()
 	h := c.Hidden
 	e.words = r.embedding(wordEmbeddings, c.Vocab, h)
 	e.types = r.embedding("embeddings.token_type_embeddings", c.Types, h)
-	if c.rotary() {
-		e.turns = c.turns()
-	} else {
+	if !c.rotary() {
 		e.positions = r.read("embeddings.position_embeddings.weight", c.Positions, h)
 	}
 	e.embedNorm = r.norm(n.embedNorm, h)
@@ -79,7 +122,7 @@ func Load(dir, adapter string) (*Encoder, error) {
 			break // before a long list of layers is made for a file that has none
 		}
 		at := n.layer + strconv.Itoa(i) + "."
-		var l layer
+		var l matrices
 		var names []string
 		for _, name := range n.qkv {
 			names = append(names, at+name)
@@ -90,7 +133,9 @@ func Load(dir, adapter string) (*Encoder, error) {
 		l.up = r.linear(c.Intermediate, h, at+n.up)
 		l.down = r.linear(h, c.Intermediate, at+n.down)
 		l.outputNorm = r.norm(at+n.outputNorm, h)
-		e.layers = append(e.layers, l)
+		if r.err == nil {
+			r.err = keep(l)
+		}
 	}
 	if r.files != nil {
 		if err := r.files.close(); r.err == nil {
@@ -98,7 +143,7 @@ func Load(dir, adapter string) (*Encoder, error) {
 		}
 	}
 	if r.err != nil {
-		return nil, r.err
+		return stem{}, r.err
 	}
 	// Every text is of type 0: one addition less for each token.
 	for at := 0; at < len(e.positions); at += h {
@@ -149,16 +194,16 @@ func (r *reader) read(name string, shape ...int) (x []float32) {
 }
 
 // linear joins layers of equal size that read the same input.
-func (r *reader) linear(out, in int, names ...string) linear {
+func (r *reader) linear(out, in int, names ...string) matrix {
 	var w, b []float32
 	for _, n := range names {
 		w = append(w, r.weight(n, out/len(names), in, "lora_B", "lora_A")...)
 		b = append(b, r.read(n+".bias", out/len(names))...)
 	}
 	if r.err != nil {
-		return linear{}
+		return matrix{}
 	}
-	return linear{gemm.Pack(w, out, in), b}
+	return matrix{w, b}
 }
 
 func (r *reader) embedding(name string, rows, dim int) []float32 {

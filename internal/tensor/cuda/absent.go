@@ -10,7 +10,12 @@ import (
 )
 
 // Backend computes on one device; there is none.
-type Backend struct{ tensor.Trainer }
+type Backend struct{ backend }
+
+type backend interface {
+	tensor.Trainer
+	tensor.Encoding
+}
 
 // New fails.
 func New(ordinal int) (*Backend, error) {

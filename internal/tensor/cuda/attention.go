@@ -29,9 +29,17 @@ func mustServe(d int) {
 	}
 }
 
-// kernelsFor chooses by head dimension and GPU.
-func (b *Backend) kernelsFor(d int) kernels {
+// shortest is the length up to which a tile of 64 rows and little memory is the better
+// choice.
+const shortest = 512
+
+// kernelsFor chooses by head dimension and GPU; short is for a forward pass alone, of
+// short sequences.
+func (b *Backend) kernelsFor(d int, short bool) kernels {
 	mustServe(d)
+	if b.d.Major == 9 && !b.portable && d == 64 && short {
+		return kernels{module: "hopper", forward: "hopper_short_64", rows: 64, threads: 128, sharedForward: 5*64*64*2 + 1024}
+	}
 	if b.d.Major == 9 && !b.portable && (d == 64 || d == 128) {
 		return kernels{module: "hopper", forward: fmt.Sprint("hopper_", d), back: fmt.Sprint("hopper_back_", d), backSums: fmt.Sprint("hopper_back_sums_", d),
 			rows: 128, threads: 384, sharedForward: 5*128*d*2 + 1024, sharedBack: (2*128+4*64)*d*2 + 2*128*64*2 + 2*sumRows*d*4 + 1024}
@@ -53,14 +61,14 @@ type pack struct {
 }
 
 // layOut is newPack with a memory: the layers of a pass have the same lists.
-func (b *Backend) layOut(cu, at *tensor.Ints, h tensor.Heads) pack {
+func (b *Backend) layOut(cu, at *tensor.Ints, h tensor.Heads, short bool) pack {
 	for i := range b.packs {
-		if k := &b.packs[i]; k.of == cu && k.at == at && k.dim == h.Dim {
+		if k := &b.packs[i]; k.of == cu && k.at == at && k.dim == h.Dim && k.short == short {
 			return k.pack
 		}
 	}
-	p := b.newPack(cu, at, h)
-	b.packs[b.oldest] = packOf{cu, at, h.Dim, p}
+	p := b.newPack(cu, at, b.kernelsFor(h.Dim, short))
+	b.packs[b.oldest] = packOf{cu, at, h.Dim, short, p}
 	b.oldest = (b.oldest + 1) % len(b.packs)
 	return p
 }
@@ -69,12 +77,13 @@ func (b *Backend) layOut(cu, at *tensor.Ints, h tensor.Heads) pack {
 type packOf struct {
 	of, at *tensor.Ints
 	dim    int
+	short  bool
 	pack
 }
 
 // newPack finds which query rows belong to which sequence and cuts both into
 // tiles, those of the longest sequences first.
-func (b *Backend) newPack(cu, at *tensor.Ints, h tensor.Heads) pack {
+func (b *Backend) newPack(cu, at *tensor.Ints, k kernels) pack {
 	ends := cu.Host()
 	rows := slices.Clone(ends)
 	if at != nil {
@@ -83,7 +92,7 @@ func (b *Backend) newPack(cu, at *tensor.Ints, h tensor.Heads) pack {
 			rows[i] = int32(n)
 		}
 	}
-	p := pack{kernels: b.kernelsFor(h.Dim), queries: int(rows[len(rows)-1]), keys: int(ends[len(ends)-1]), sequences: len(ends) - 1}
+	p := pack{kernels: k, queries: int(rows[len(rows)-1]), keys: int(ends[len(ends)-1]), sequences: len(ends) - 1}
 	qt, kt := tiles(rows, ends, p.kernels.rows), tiles(ends, ends, p.kernels.rows)
 	if p.back != "" {
 		kt = twoTiles(ends, p.kernels.rows)
@@ -159,19 +168,19 @@ func (p *pack) shape(at *tensor.Ints, q, k, v tensor.Rows, h tensor.Heads) []any
 }
 
 func (b *Backend) Attention(out, lse *tensor.Tensor, q, k, v tensor.Rows, cu, asked *tensor.Ints, h tensor.Heads) {
-	p := b.layOut(cu, asked, h)
+	p := b.layOut(cu, asked, h, lse == nil && 0 < h.Longest && h.Longest <= shortest)
 	if p.qTiles == 0 {
 		return
 	}
 	g := cuda.Grid{X: p.qTiles, Y: h.Heads, Threads: p.threads, Shared: p.sharedForward}
 	qw, kw := h.Heads*h.Dim, h.KVHeads*h.Dim
-	b.launch(p.module, p.forward, g, append([]any{at(out), at(lse), b.operand(&p, q, p.queries, qw, 128),
-		b.operand(&p, k, p.keys, kw, 128), b.operand(&p, v, p.keys, kw, 128), p.qt}, p.shape(asked, q, k, v, h)...)...)
+	b.launch(p.module, p.forward, g, append([]any{at(out), at(lse), b.operand(&p, q, p.queries, qw, p.kernels.rows),
+		b.operand(&p, k, p.keys, kw, p.kernels.rows), b.operand(&p, v, p.keys, kw, p.kernels.rows), p.qt}, p.shape(asked, q, k, v, h)...)...)
 	keep(p.ints)
 }
 
 func (b *Backend) AttentionBackward(dq, dk, dv tensor.Rows, dout, out, lse *tensor.Tensor, q, k, v tensor.Rows, cu, asked *tensor.Ints, h tensor.Heads) {
-	p := b.layOut(cu, asked, h)
+	p := b.layOut(cu, asked, h, false)
 	defer keep(p.ints)
 	if p.back != "" {
 		b.backAtOnce(&p, dq, dk, dv, dout, out, lse, q, k, v, asked, h)

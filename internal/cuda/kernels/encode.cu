@@ -1,0 +1,131 @@
+#include "common.cuh"
+
+// What encoders need beside products and attention, forward only.
+
+// norm_row normalises a row that a warp holds in registers, V times 256 columns, and
+// writes it.
+template <int V>
+__device__ __forceinline__ void norm_row(bf16 *to, eight (&v)[V], const bf16 *w, const bf16 *b, int dim, float eps) {
+	int lane = threadIdx.x % 32;
+	float sum = 0;
+#pragma unroll
+	for (int j = 0; j < V; j++)
+		if ((j * 32 + lane) * 8 < dim)
+			for (int i = 0; i < 8; i++) sum += v[j].x[i];
+	float mean = warp_sum(sum) / dim, sq = 0;
+#pragma unroll
+	for (int j = 0; j < V; j++)
+		if ((j * 32 + lane) * 8 < dim)
+			for (int i = 0; i < 8; i++) sq += (v[j].x[i] - mean) * (v[j].x[i] - mean);
+	float s = rsqrtf(warp_sum(sq) / dim + eps);
+#pragma unroll
+	for (int j = 0; j < V; j++) {
+		int c = (j * 32 + lane) * 8;
+		if (c >= dim) continue;
+		eight g = load8(w + c), a = load8(b + c);
+		for (int i = 0; i < 8; i++) v[j].x[i] = (v[j].x[i] - mean) * s * g.x[i] + a.x[i];
+		store8(to + c, v[j]);
+	}
+}
+
+// x = LayerNorm(x), a warp a row.
+template <int V>
+__device__ __forceinline__ void norm_in(bf16 *x, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
+	i64 r = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+	if (r >= rows) return;
+	bf16 *p = x + r * dim;
+	eight v[V];
+#pragma unroll
+	for (int j = 0; j < V; j++) {
+		int c = (j * 32 + threadIdx.x % 32) * 8;
+		if (c < dim) v[j] = load8(p + c);
+	}
+	norm_row<V>(p, v, w, b, dim, eps);
+}
+
+// x[r] = LayerNorm(words[ids[r]] + places[at[r]]).
+template <int V>
+__device__ __forceinline__ void embed_norm(bf16 *x, const bf16 *words, const bf16 *places, const int *ids, const int *at, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
+	i64 r = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+	if (r >= rows) return;
+	const bf16 *p = words + (i64)ids[r] * dim, *q = places + (i64)at[r] * dim;
+	eight v[V];
+#pragma unroll
+	for (int j = 0; j < V; j++) {
+		int c = (j * 32 + threadIdx.x % 32) * 8;
+		if (c >= dim) continue;
+		v[j] = load8(p + c);
+		eight a = load8(q + c);
+		for (int i = 0; i < 8; i++) v[j].x[i] += a.x[i];
+	}
+	norm_row<V>(x + r * dim, v, w, b, dim, eps);
+}
+
+#define NORMS(V)                                                                                                           \
+	extern "C" __global__ void __launch_bounds__(256) norm_in_##V(bf16 *x, const bf16 *w, const bf16 *b, int rows,         \
+			int dim, float eps) {                                                                                          \
+		norm_in<V>(x, w, b, rows, dim, eps);                                                                               \
+	}                                                                                                                      \
+	extern "C" __global__ void __launch_bounds__(256) embed_norm_##V(bf16 *x, const bf16 *words, const bf16 *places,       \
+			const int *ids, const int *at, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {                   \
+		embed_norm<V>(x, words, places, ids, at, w, b, rows, dim, eps);                                                    \
+	}
+NORMS(1)
+NORMS(2)
+NORMS(3)
+NORMS(4)
+NORMS(8)
+
+// y[r] = LayerNorm(silu(gate)·up) over the first n of width columns, for gu
+// [rows, 2·width]; a block a row, a thread for eight columns. w and b are zeros from
+// n on.
+extern "C" __global__ void swiglu_norm(bf16 *y, const bf16 *gu, const bf16 *w, const bf16 *b, int n, int width, float eps) {
+	i64 r = blockIdx.x;
+	int c = threadIdx.x * 8;
+	eight v = {};
+	float sum = 0, sq = 0;
+	if (c < width) {
+		eight g = load8(gu + r * 2 * width + c), u = load8(gu + r * 2 * width + width + c);
+		for (int i = 0; i < 8; i++) {
+			v.x[i] = c + i < n ? g.x[i] / (1 + __expf(-g.x[i])) * u.x[i] : 0;
+			sum += v.x[i];
+		}
+	}
+	float mean = block_sum(sum) / n;
+	for (int i = 0; i < 8; i++)
+		if (c + i < n) sq += (v.x[i] - mean) * (v.x[i] - mean);
+	float s = rsqrtf(block_sum(sq) / n + eps);
+	if (c >= width) return;
+	eight g = load8(w + c), a = load8(b + c);
+	for (int i = 0; i < 8; i++) v.x[i] = (v.x[i] - mean) * s * g.x[i] + a.x[i];
+	store8(y + r * width + c, v);
+}
+
+// out[s] is the mean of the rows of sequence s, or its first row, brought to length 1
+// where that is asked for. A block a sequence: lanes threads share a row, several rows
+// are summed side by side and joined in a fixed order.
+extern "C" __global__ void pool(float *out, const bf16 *x, const int *cu, int dim, int lanes, int first, int unit) {
+	extern __shared__ float sums[]; // [groups, dim]
+	int from = cu[blockIdx.x], to = first ? from + 1 : cu[blockIdx.x + 1];
+	int group = threadIdx.x / lanes, groups = blockDim.x / lanes, c = threadIdx.x % lanes * 8;
+	for (; c < dim; c += lanes * 8) {
+		float s[8] = {};
+		for (i64 r = from + group; r < to; r += groups) {
+			eight v = load8(x + r * dim + c);
+			for (int i = 0; i < 8; i++) s[i] += v.x[i];
+		}
+		for (int i = 0; i < 8; i++) sums[group * dim + c + i] = s[i];
+	}
+	__syncthreads();
+	float sq = 0;
+	for (int i = threadIdx.x; i < dim; i += blockDim.x) {
+		float s = 0;
+		for (int g = 0; g < groups; g++) s += sums[g * dim + i];
+		s /= to - from;
+		sums[i] = s; // of this thread's column alone
+		sq += s * s;
+	}
+	sq = block_sum(sq);
+	float f = unit && sq > 0 ? rsqrtf(sq) : 1;
+	for (int i = threadIdx.x; i < dim; i += blockDim.x) out[(i64)blockIdx.x * dim + i] = sums[i] * f;
+}

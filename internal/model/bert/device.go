@@ -1,0 +1,206 @@
+package bert
+
+import (
+	"cmp"
+	"math"
+
+	"searchloop/internal/cuda"
+	"searchloop/internal/fail"
+	"searchloop/internal/model/packs"
+	"searchloop/internal/tensor"
+)
+
+// Device is an Encoder whose passes a back end computes. Sequences of all callers are
+// joined, in the order in which they come and without padding, to packs of a fixed
+// number of rows. Every product has the pack's rows, whether it is full or not: so a
+// sequence's vector is bit-identical alone or in any pack.
+type Device struct {
+	stem
+	be     *tensor.Shared
+	rows   int // of a pack
+	act    tensor.Act
+	freq   []float32 // of rotary positions
+	weight struct {
+		words, places *tensor.Tensor
+		norm          normOn
+		layers        []layerOn
+	}
+	held []*tensor.Tensor
+	room
+	line *packs.Line[[]int32]
+}
+
+type normOn struct{ w, b *tensor.Tensor }
+type linearOn struct{ w, b *tensor.Tensor }
+
+type layerOn struct {
+	qkv, out      linearOn
+	attentionNorm normOn
+	up, down      linearOn
+	outputNorm    normOn
+}
+
+// room is what a pass writes.
+type room struct {
+	x, mixed *tensor.Tensor // [rows, hidden]
+	qkv      *tensor.Tensor // [rows, 3·hidden]
+	up       *tensor.Tensor // [rows, intermediate]
+	cos, sin *tensor.Tensor // [rows, half a head], of rotary models
+	out      *tensor.Tensor // float32 [sequences, hidden]
+}
+
+// PackRows is the number of rows of a pack, if nothing else is said.
+const PackRows = 16384
+
+// LoadOn is Load into the memory of be, for packs of rows tokens; 0 means PackRows.
+// Close gives the memory back.
+func LoadOn(be *tensor.Shared, dir, adapter string, rows int) (d *Device, err error) {
+	d = &Device{be: be}
+	be.Lock()
+	defer be.Unlock()
+	defer func() {
+		if err != nil {
+			d.free()
+			d = nil
+		}
+	}()
+	defer cuda.Guard(&err)
+	on := func(m matrix) linearOn { return linearOn{d.keep(m.w), d.keep(m.b)} }
+	norm := func(n norm) normOn { return normOn{d.keep(n.w), d.keep(n.b)} }
+	c, err := readConfig(dir)
+	if err == nil {
+		err = fits(be, &c, dir)
+	}
+	if err != nil {
+		return d, err
+	}
+	d.stem, err = read(dir, adapter, func(m matrices) error {
+		d.weight.layers = append(d.weight.layers, layerOn{on(m.qkv), on(m.out), norm(m.attentionNorm), on(m.up), on(m.down), norm(m.outputNorm)})
+		return nil
+	})
+	if err != nil {
+		return d, err
+	}
+	d.weight.words, d.weight.norm = d.keep(d.words), norm(d.embedNorm)
+	if places := d.positions; places != nil {
+		d.weight.places = d.keep(places)
+	} else {
+		d.weight.places = d.keep(d.types[:d.config.Hidden])
+	}
+	d.words, d.positions = nil, nil // of the host
+	if d.rows = cmp.Or(rows, PackRows); d.rows < d.MaxTokens() {
+		return d, fail.New(fail.Usage, op, dir, "packs of %d tokens are too small for texts of %d", d.rows, d.MaxTokens())
+	}
+	d.act = map[string]tensor.Act{"gelu": tensor.GELU, "relu": tensor.ReLU}[d.config.Act]
+	if d.config.Act != "gelu" && d.config.Act != "relu" {
+		d.act = tensor.TanhGELU
+	}
+	d.makeRoom()
+	d.line = packs.Start(packs.Work[[]int32]{Dim: d.Dim(), Room: d.rows, Most: d.mostSequences(), Size: func(seq []int32) int { return len(seq) }, Begin: d.forward})
+	return d, nil
+}
+
+// fits refuses a model that be's kernels do not serve.
+func fits(be tensor.Backend, c *config, dir string) error {
+	head := c.Hidden / c.Heads
+	if be.Working() == tensor.Float32 || c.Hidden%8 == 0 && c.Hidden <= 2048 && c.Intermediate%8 == 0 && head%8 == 0 && head <= 128 {
+		return nil
+	}
+	return fail.WithHint(fail.New(fail.Usage, op, dir, "width %d in heads of %d and %d inside the perceptron: on a GPU they must be multiples of 8, the width at most 2048 and a head 128",
+		c.Hidden, head, c.Intermediate), "use --device cpu")
+}
+
+func (d *Device) take(t *tensor.Tensor) *tensor.Tensor {
+	d.held = append(d.held, t)
+	return t
+}
+
+func (d *Device) keep(x []float32) *tensor.Tensor {
+	t := d.take(d.be.Alloc(len(x)))
+	d.be.Upload(t, x)
+	return t
+}
+
+func (d *Device) makeRoom() {
+	c, be := &d.config, d.be
+	d.x, d.mixed = d.take(be.Alloc(d.rows*c.Hidden)), d.take(be.Alloc(d.rows*c.Hidden))
+	d.qkv, d.up = d.take(be.Alloc(d.rows*3*c.Hidden)), d.take(be.Alloc(d.rows*c.Intermediate))
+	d.out = d.take(be.AllocFull(d.mostSequences() * c.Hidden))
+	if c.rotary() {
+		half := c.Hidden / c.Heads / 2
+		for i := range half {
+			d.freq = append(d.freq, float32(1/math.Pow(c.RotaryBase, float64(2*i)/float64(2*half))))
+		}
+		d.cos, d.sin = d.take(be.AllocFull(d.rows*half)), d.take(be.AllocFull(d.rows*half))
+	}
+}
+
+// mostSequences bounds those of a pack, and with them the memory of their vectors.
+func (d *Device) mostSequences() int { return max(1, d.rows/8) }
+
+func (d *Device) free() {
+	for _, t := range d.held {
+		d.be.Free(t)
+	}
+	d.held = nil
+}
+
+// Close ends the work and gives the memory back. Nothing may be encoded any more.
+func (d *Device) Close() (err error) {
+	defer cuda.Guard(&err)
+	d.line.Close()
+	d.be.Lock()
+	defer d.be.Unlock()
+	d.free()
+	return nil
+}
+
+// Encode is Encoder.Encode: vectors of seqs, [len(seqs), Dim]. Calls from many
+// goroutines are what fills packs.
+func (d *Device) Encode(seqs [][]int32) ([]float32, error) {
+	if err := d.check(seqs); err != nil {
+		return nil, err
+	}
+	return d.line.Do(seqs)
+}
+
+// forward begins a pack.
+func (d *Device) forward(seqs [][]int32) (vecs []float32, wait func()) {
+	d.be.Lock()
+	defer d.be.Unlock()
+	var list, at []int32
+	ends := []int32{0}
+	for _, q := range seqs {
+		list, at = d.config.place(list, at, q)
+		ends = append(ends, int32(len(list)))
+	}
+	be, c := d.be, &d.config
+	h, used, rows := c.Hidden, len(list), d.rows
+	head := h / c.Heads
+	ids, places, cu := be.UploadInts(list), be.UploadInts(at), be.UploadInts(ends)
+	spots := places
+	if c.rotary() {
+		be.RopeTable(d.cos, d.sin, places, used, d.freq, make([]uint8, len(d.freq)))
+		spots = be.UploadInts(make([]int32, used))
+	}
+	be.EmbedNorm(d.x, d.weight.words, d.weight.places, ids, spots, d.weight.norm.w, d.weight.norm.b, h, c.Eps)
+	part := func(i int) tensor.Rows { return tensor.Rows{T: d.qkv, Off: i * h, Stride: 3 * h} }
+	heads := tensor.Heads{Heads: c.Heads, KVHeads: c.Heads, Dim: head, Scale: float32(1 / math.Sqrt(float64(head))), Longest: d.MaxTokens()}
+	for i := range d.weight.layers {
+		l := &d.weight.layers[i]
+		be.Linear(d.qkv, d.x, l.qkv.w, l.qkv.b, rows, h, 3*h, false)
+		if c.rotary() {
+			be.Rope(part(0), d.cos, d.sin, used, 2*c.Heads, head, false) // queries, then keys
+		}
+		be.Attention(d.mixed, nil, part(0), part(1), part(2), cu, nil, heads)
+		be.Linear(d.x, d.mixed, l.out.w, l.out.b, rows, h, h, true)
+		be.LayerNormIn(d.x, l.attentionNorm.w, l.attentionNorm.b, used, h, c.Eps)
+		be.LinearAct(d.up, d.x, l.up.w, l.up.b, rows, h, c.Intermediate, d.act)
+		be.Linear(d.x, d.up, l.down.w, l.down.b, rows, c.Intermediate, h, true)
+		be.LayerNormIn(d.x, l.outputNorm.w, l.outputNorm.b, used, h, c.Eps)
+	}
+	vecs = make([]float32, len(seqs)*h)
+	out := d.out.View(0, len(vecs))
+	be.Pool(out, d.x, cu, h, d.pooling.cls, d.pooling.normalise)
+	return vecs, be.Later(vecs, out)
+}

@@ -1,0 +1,39 @@
+package tensor
+
+import "sync"
+
+// Encoding is what encoders need of a back end: its operations, and some that join
+// several and have no gradient.
+type Encoding interface {
+	Backend
+	// LinearAct sets y[rows,out] = act(x[rows,in]·w[out,in]ᵀ + bias[out]).
+	LinearAct(y, x, w, bias *Tensor, rows, in, out int, act Act)
+	// LayerNormIn sets x[rows,dim] to its LayerNorm.
+	LayerNormIn(x, w, b *Tensor, rows, dim int, eps float32)
+	// EmbedNorm sets x[r] = LayerNorm(words[ids[r]] + places[at[r]]), rows of dim.
+	EmbedNorm(x, words, places *Tensor, ids, at *Ints, w, b *Tensor, dim int, eps float32)
+	// SwiGLUNorm sets y[rows,width] to the LayerNorm of silu(gate)·up over the first n
+	// columns of gu[rows,2*width] = [gate | up]. w and b are zeros from n on, and so is y.
+	SwiGLUNorm(y, gu, w, b *Tensor, rows, n, width int, eps float32)
+	// Pool sets out[s], float32 rows of dim, to the mean of the rows of x that belong to
+	// sequence s, or to the first of them, brought to length 1 if unit is set.
+	Pool(out, x *Tensor, cu *Ints, dim int, first, unit bool)
+	// Later is Download that does not wait: dst has the values once wait has returned.
+	// wait is called once, from any goroutine.
+	Later(dst []float32, src *Tensor) (wait func())
+}
+
+// Shared is a back end that several models compute on: a pass holds the lock.
+type Shared struct {
+	Encoding
+	sync.Mutex
+}
+
+// Act is the function between the two products of a perceptron.
+type Act uint8
+
+const (
+	GELU     Act = iota // exact, by erf
+	TanhGELU            // its approximation by tanh
+	ReLU
+)
