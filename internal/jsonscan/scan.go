@@ -2,7 +2,7 @@
 // long lists of token ids and log-probs, texts of turns, hits of searches. It reads
 // what servers write; whatever is unusual (a name with capitals or escapes, invalid
 // UTF-8 or JSON, a number too large, a value of another type) makes it give up, and its caller reads the text with encoding/json, which says what is
-// wrong with it, or that nothing is.
+// wrong with it, or that nothing is. It also writes the texts of such JSON (AppendText).
 package jsonscan
 
 import (

@@ -10,7 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"unicode/utf8"
+
+	"searchloop/internal/jsonscan"
 )
 
 // written is a conversation's request as it was sent last. The next one begins with
@@ -62,7 +63,14 @@ func (w *written) begin(model string, extras bool, list []message) (text []byte,
 	if n > 0 {
 		return w.text[:w.have[n-1].end], n
 	}
-	text = appendText(append(w.text[:0], `{"model":`...), model)
+	if w.text == nil {
+		size := 1 << 10 // what stands before, between and behind the texts
+		for _, m := range list {
+			size += len(m.Text)
+		}
+		w.text = make([]byte, 0, size)
+	}
+	text = jsonscan.AppendText(append(w.text[:0], `{"model":`...), model)
 	return append(text, `,"messages":[`...), 0
 }
 
@@ -75,6 +83,7 @@ func (x *exchange) text(model string) ([]byte, error) {
 	}
 	list := r.joined()
 	text, n := w.begin(model, x.extras, list)
+	w.have = slices.Grow(w.have, len(list)-n)
 	for i := n; i < len(list); i++ {
 		if i > 0 {
 			text = append(text, ',')
@@ -89,21 +98,83 @@ func (x *exchange) text(model string) ([]byte, error) {
 	} else {
 		text = append(text, ']')
 	}
-	rest, err := encode(x.rest())
+	rest := x.rest()
+	text, err := rest.append(append(text, ','))
 	if err != nil {
 		return nil, err
 	}
-	text = append(append(text, ','), rest[1:]...)
 	w.text = text
 	return text, nil
 }
 
+// append writes the fields and the end of the object that they stand in.
+func (r *wireRest) append(b []byte) (_ []byte, err error) {
+	if len(r.Tools) > 0 {
+		if b, err = appendValue(append(b, `"tools":`...), r.Tools); err != nil {
+			return nil, err
+		}
+		b = append(b, ',')
+	}
+	if b, err = appendFloat(append(b, `"temperature":`...), r.Temperature); err != nil {
+		return nil, err
+	}
+	if b, err = appendFloat(append(b, `,"top_p":`...), r.TopP); err != nil {
+		return nil, err
+	}
+	if r.TopK != 0 {
+		b = strconv.AppendInt(append(b, `,"top_k":`...), int64(r.TopK), 10)
+	}
+	if r.MaxTokens != 0 {
+		b = strconv.AppendInt(append(b, `,"max_tokens":`...), int64(r.MaxTokens), 10)
+	}
+	b = strconv.AppendInt(append(b, `,"seed":`...), r.Seed, 10)
+	for i, s := range r.Stop {
+		if i == 0 {
+			b = append(b, `,"stop":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		if b = jsonscan.AppendText(b, s); i == len(r.Stop)-1 {
+			b = append(b, ']')
+		}
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"logprobs", r.Logprobs}, {"return_token_ids", r.TokenIDs}, {"include_stop_str_in_output", r.IncludeStop}, {"no_stop_trim", r.NoStopTrim}, {"continue_final_message", r.Continue}} {
+		if f.set {
+			b = append(append(append(b, `,"`...), f.name...), `":true`...)
+		}
+	}
+	if r.Begin != nil {
+		b = strconv.AppendBool(append(b, `,"add_generation_prompt":`...), *r.Begin)
+	}
+	if r.Format != nil {
+		if b, err = appendValue(append(b, `,"response_format":`...), r.Format); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, '}'), nil
+}
+
+func appendValue(b []byte, v any) ([]byte, error) {
+	text, err := encode(v)
+	return append(b, bytes.TrimSuffix(text, []byte("\n"))...), err
+}
+
+func appendFloat(b []byte, f float32) ([]byte, error) {
+	if a := max(f, -f); a == 0 || a >= 1e-6 && a < 1e21 { // else it is written with an exponent
+		return strconv.AppendFloat(b, float64(f), 'f', -1, 32), nil
+	}
+	return appendValue(b, f)
+}
+
 // append writes a message.
 func (m *message) append(b []byte, extras bool) []byte {
-	b = appendText(append(b, `{"role":`...), m.Role)
+	b = jsonscan.AppendText(append(b, `{"role":`...), m.Role)
 	b = append(b, `,"content":`...)
 	if len(m.Images) == 0 {
-		b = appendText(b, m.Text)
+		b = jsonscan.AppendText(b, m.Text)
 	} else {
 		b = m.appendParts(b)
 	}
@@ -120,7 +191,7 @@ func (m *message) append(b []byte, extras bool) []byte {
 			case len(g.TokenIDs) > 0:
 				b = appendIDs(append(b, `{"token_ids":`...), g.TokenIDs)
 			case g.Text != "":
-				b = appendText(append(b, `{"text":`...), g.Text)
+				b = jsonscan.AppendText(append(b, `{"text":`...), g.Text)
 			default:
 				b = append(b, '{')
 			}
@@ -147,7 +218,7 @@ func (m *message) appendParts(b []byte) []byte {
 		b = append(base64.StdEncoding.AppendEncode(b, p), `"}}`...)
 	}
 	if m.Text != "" {
-		b = appendText(append(b, `,{"type":"text","text":`...), m.Text)
+		b = jsonscan.AppendText(append(b, `,{"type":"text","text":`...), m.Text)
 		b = append(b, '}')
 	}
 	return append(b, ']')
@@ -162,50 +233,6 @@ func appendIDs(b []byte, ids []int32) []byte {
 		b = strconv.AppendInt(b, int64(id), 10)
 	}
 	return append(b, ']')
-}
-
-// appendText writes a text as encode does.
-func appendText(b []byte, s string) []byte {
-	from := len(b)
-	b = append(b, '"')
-	at := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		switch {
-		case c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\':
-			i++
-			continue
-		case c >= utf8.RuneSelf:
-			r, n := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && n == 1 || r == '\u2028' || r == '\u2029' {
-				return appendSlow(b[:from], s)
-			}
-			i += n
-			continue
-		}
-		b = append(b, s[at:i]...)
-		switch c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '\n':
-			b = append(b, `\n`...)
-		case '\t':
-			b = append(b, `\t`...)
-		case '\r':
-			b = append(b, `\r`...)
-		default:
-			return appendSlow(b[:from], s)
-		}
-		i++
-		at = i
-	}
-	return append(append(b, s[at:]...), '"')
-}
-
-// appendSlow writes a text of rare characters.
-func appendSlow(b []byte, s string) []byte {
-	text, _ := encode(s) // a text is always written
-	return append(b, bytes.TrimSuffix(text, []byte("\n"))...)
 }
 
 // sending is the body of a request that says when nobody reads it any more: net/http

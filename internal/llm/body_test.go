@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 )
@@ -47,7 +48,7 @@ func whole(t *testing.T, x *exchange, model string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b)
+	return strings.TrimSuffix(string(b), "\n")
 }
 
 // Every turn's request, made of the one before, is what encoding/json makes of all of
@@ -75,6 +76,13 @@ func TestRequestsOfAConversation(t *testing.T) {
 	for n := range len(talk) + 1 {
 		req := Request{Messages: talk[:n], MaxTokens: n, TopP: 0.5, Seed: int64(n), TokenIDs: n%3 > 0, Stop: []string{"</search>"}[:n%2], Tools: []Tool{{Name: "t", Parameters: json.RawMessage(`{"a":1}`)}}[:n%2]}
 		check(&exchange{request: req, extras: true, keep: true, schema: true}, "m")
+	}
+	for _, f := range []float32{0, -0.5, 1, 0.7, 1e-7, 1e-6, 3e20, 1e21, 1e-30, 16777216} {
+		check(&exchange{request: Request{Messages: talk[:2], Temperature: f, TopP: 0.9, TopK: 40, Stop: []string{"a", "<b>", odd}}, keep: true}, "m")
+		check(&exchange{request: Request{Messages: talk[:2], Temperature: f, TopP: f, TopK: -1, Stop: []string{"a", ""}}}, "m")
+	}
+	if _, err := (&exchange{request: Request{Temperature: float32(math.NaN())}}).text("m"); err == nil {
+		t.Error("a temperature that is no number was written")
 	}
 	// A server that takes no ids, another model, a conversation that was changed, a picture that is another one.
 	check(&exchange{request: Request{Messages: talk}}, "m")
@@ -116,16 +124,6 @@ func TestRequestStillBeingSent(t *testing.T) {
 	if kept.busy.Load() != 0 {
 		t.Error("still busy")
 	}
-}
-
-func FuzzText(f *testing.F) {
-	f.Add("a\n\"\\<>&\u2028\xff\x00é")
-	f.Fuzz(func(t *testing.T, s string) {
-		want, _ := encode(s)
-		if got := string(appendText(nil, s)) + "\n"; got != string(want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-	})
 }
 
 // BenchmarkRequest writes the requests of a conversation of ten turns with two pictures

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +43,9 @@ type Client struct {
 	opt   Options
 	shown string // URL without user info
 	base  string // URL
-	http  *http.Client
+	conns *plainhttp.Transport
+	http  *http.Client // by conns
+	posts sync.Map     // of *plainhttp.Post by address
 	line  *retry.Line
 	plain atomic.Bool // the server refuses our fields: do without
 	loose atomic.Bool // the server refuses schemas: do without
@@ -80,7 +83,8 @@ func New(opt Options) (*Client, error) {
 	shown.User = nil
 	c := &Client{opt: opt, shown: shown.String(), line: retry.New(opt.Retry)}
 	c.base = strings.TrimRight(u.String(), "/")
-	c.http = &http.Client{Transport: plainhttp.New(opt.Conns)}
+	c.conns = plainhttp.New(opt.Conns)
+	c.http = &http.Client{Transport: c.conns}
 	return c, nil
 }
 

@@ -82,7 +82,7 @@ type segment struct {
 // joined puts inline texts, and the turns that go on after them, into the
 // assistant message before.
 func (r Request) joined() []message {
-	var out []message
+	out := make([]message, 0, len(r.Messages))
 	for i, m := range r.Messages {
 		inside := m.Role == Inline || m.Role == "assistant" && i > 0 && r.Messages[i-1].Role == Inline
 		if !inside || len(out) == 0 {

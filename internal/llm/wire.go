@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"searchloop/internal/plainhttp"
 	"searchloop/internal/retry"
 )
 
@@ -30,8 +31,33 @@ type exchange struct {
 
 var jsonType = []string{"application/json"}
 
+// prepared is the shorter way of calls to an address; nil when there is none.
+func (c *Client) prepared(url string) *plainhttp.Post {
+	if p, ok := c.posts.Load(url); ok {
+		return p.(*plainhttp.Post)
+	}
+	header := http.Header{"Content-Type": jsonType, "Accept": jsonType}
+	if !c.opt.Key.IsZero() {
+		header.Set("Authorization", "Bearer "+c.opt.Key.Reveal())
+	}
+	p, _ := c.posts.LoadOrStore(url, c.conns.Post(url, header))
+	return p.(*plainhttp.Post)
+}
+
 // send makes the call and reads the response whole.
 func (c *Client) send(ctx context.Context, x *exchange, method, url string, body []byte) error {
+	if method == http.MethodPost {
+		if p := c.prepared(url); p != nil {
+			a, ok, err := p.Do(ctx, body, c.opt.Timeout, maxBody)
+			if ok {
+				x.status, x.header, x.body, x.err = a.Status, a.Header, a.Body, err
+				x.bound()
+				return nil
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return err
@@ -56,10 +82,15 @@ func (c *Client) send(ctx context.Context, x *exchange, method, url string, body
 	b := bytes.NewBuffer(make([]byte, 0, max(0, min(resp.ContentLength, 1<<20))+bytes.MinRead))
 	_, x.err = b.ReadFrom(io.LimitReader(resp.Body, maxBody+1))
 	x.body = b.Bytes()
+	x.bound()
+	return nil
+}
+
+// bound makes a response that is too long a failure.
+func (x *exchange) bound() {
 	if x.err == nil && len(x.body) > maxBody {
 		x.err = fmt.Errorf("response longer than %d bytes", maxBody)
 	}
-	return nil
 }
 
 // ask makes a call through the line, with tries and waits as it has them. read
@@ -69,9 +100,7 @@ func (c *Client) ask(ctx context.Context, x *exchange, method, url string, body 
 	return c.line.Do(ctx, func(ctx context.Context) *retry.Fault {
 		first.attempts++
 		*x = first
-		timed, cancel := context.WithTimeout(ctx, c.opt.Timeout)
-		defer cancel()
-		if err := c.send(timed, x, method, url, body); err != nil {
+		if err := c.send(ctx, x, method, url, body); err != nil {
 			// The request never left: our own mistake, not the server's.
 			return &retry.Fault{Verdict: retry.Never, Class: "request", Err: err}
 		}

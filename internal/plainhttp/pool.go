@@ -30,21 +30,26 @@ func (t *Transport) pool(host string) *pool {
 // take gives a kept connection that the server has not closed; nil when there is none.
 func (p *pool) take() *conn {
 	for {
-		p.mu.Lock()
-		n := len(p.kept)
-		if n == 0 {
-			p.mu.Unlock()
-			return nil
-		}
-		c := p.kept[n-1]
-		p.kept[n-1] = nil
-		p.kept = p.kept[:n-1]
-		p.mu.Unlock()
-		if c.quiet() {
+		c := p.pop()
+		if c == nil || c.quiet() {
 			return c
 		}
 		c.Close()
 	}
+}
+
+// pop gives a kept connection that the server may have closed; nil when there is none.
+func (p *pool) pop() *conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.kept)
+	if n == 0 {
+		return nil
+	}
+	c := p.kept[n-1]
+	p.kept[n-1] = nil
+	p.kept = p.kept[:n-1]
+	return c
 }
 
 // put keeps a connection for the next call; false when there are enough.
@@ -102,10 +107,13 @@ func (c *conn) quiet() bool {
 		return false
 	}
 	quiet := false
-	err = raw.Control(func(fd uintptr) {
-		var b [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		quiet = err == syscall.EAGAIN
-	})
+	err = raw.Control(func(fd uintptr) { quiet = silent(fd) })
 	return quiet && err == nil
+}
+
+// silent says whether nothing has come on a socket, not even its end.
+func silent(fd uintptr) bool {
+	var b [1]byte
+	_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	return err == syscall.EAGAIN
 }

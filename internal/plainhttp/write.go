@@ -17,19 +17,7 @@ func write(w *bufio.Writer, req *http.Request) error {
 	if !simple(req) {
 		return req.Write(w)
 	}
-	method := req.Method
-	if method == "" {
-		method = http.MethodGet
-	}
-	w.WriteString(method)
-	w.WriteByte(' ')
-	w.WriteString(req.URL.RequestURI())
-	w.WriteString(" HTTP/1.1\r\nHost: ")
-	w.WriteString(req.URL.Host)
-	w.WriteString("\r\n")
-	if req.Header.Get("User-Agent") == "" {
-		w.WriteString("User-Agent: Go-http-client/1.1\r\n")
-	}
+	start(w, req)
 	if req.Body != nil {
 		w.WriteString("Content-Length: ")
 		w.Write(strconv.AppendInt(w.AvailableBuffer(), req.ContentLength, 10))
@@ -47,6 +35,23 @@ func write(w *bufio.Writer, req *http.Request) error {
 		err = io.ErrUnexpectedEOF
 	}
 	return err
+}
+
+// start writes what a request begins with.
+func start(w *bufio.Writer, req *http.Request) {
+	method := req.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	w.WriteString(method)
+	w.WriteByte(' ')
+	w.WriteString(req.URL.RequestURI())
+	w.WriteString(" HTTP/1.1\r\nHost: ")
+	w.WriteString(req.URL.Host)
+	w.WriteString("\r\n")
+	if req.Header.Get("User-Agent") == "" {
+		w.WriteString("User-Agent: Go-http-client/1.1\r\n")
+	}
 }
 
 // simple says whether a request is one of a known length to a host of a plain name,

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"searchloop/internal/jsonscan"
 )
 
 // MaxQueries is how many queries one call may hold.
@@ -71,6 +73,9 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 // parseCall reads the text between the tags of a call. Arguments other than
 // query_list are allowed and ignored.
 func parseCall(text string) (c Call) {
+	if c, ok := scanCall(text); ok {
+		return c
+	}
 	var object map[string]json.RawMessage
 	if !json.Valid([]byte(text)) {
 		c.Problem = NotJSON
@@ -111,4 +116,46 @@ func parseCall(text string) (c Call) {
 		c.Queries = append(c.Queries, s)
 	}
 	return c
+}
+
+// scanCall reads a good call of the usual form in one pass; ok is false for any other,
+// which parseCall reads with encoding/json.
+func scanCall(text string) (c Call, ok bool) {
+	s := jsonscan.New([]byte(text))
+	var args []byte
+	var seen uint
+	s.Object(func(name []byte) {
+		switch string(name) {
+		case "name":
+			s.Once(&seen, 0)
+			c.Name = s.String()
+		case "arguments":
+			s.Once(&seen, 1)
+			args = s.Skip()
+		default:
+			s.Skip()
+		}
+	})
+	if !s.End() || c.Name == "" || len(args) == 0 || args[0] != '{' {
+		return Call{}, false
+	}
+	s, seen = jsonscan.New(args), 0
+	s.Object(func(name []byte) {
+		if string(name) != "query_list" {
+			s.Skip()
+			return
+		}
+		s.Once(&seen, 0)
+		s.Array(func() {
+			q := strings.TrimSpace(s.String())
+			if c.Queries = append(c.Queries, q); q == "" {
+				s.Fail()
+			}
+		})
+	})
+	if !s.End() || len(c.Queries) == 0 || len(c.Queries) > MaxQueries {
+		return Call{}, false
+	}
+	c.Args = string(jsonscan.Compact(args))
+	return c, true
 }

@@ -3,6 +3,7 @@ package tool
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"searchloop/internal/recipe"
 )
@@ -80,9 +81,27 @@ func links(hits []Hit, t recipe.Tool) string {
 
 // limited is a body on one line, of at most limit runes; 0 = no limit.
 func limited(body string, limit int) string {
-	body = strings.Join(strings.Fields(body), " ")
-	if r := []rune(body); limit > 0 && len(r) > limit {
-		body = string(r[:limit]) + "…"
+	if !oneLine(body) {
+		body = strings.Join(strings.Fields(body), " ")
+	}
+	if limit > 0 && len(body) > limit {
+		if r := []rune(body); len(r) > limit {
+			body = string(r[:limit]) + "…"
+		}
 	}
 	return body
+}
+
+// oneLine says whether single spaces are all the white space of a text, between words.
+func oneLine(s string) bool {
+	space := true
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == ' ' && space || c < ' ' || c >= utf8.RuneSelf:
+			return false // or perhaps not: white space beyond ASCII is not looked for here
+		default:
+			space = c == ' '
+		}
+	}
+	return !space || s == ""
 }

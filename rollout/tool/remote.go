@@ -10,10 +10,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/jsonscan"
 	"searchloop/internal/plainhttp"
 	"searchloop/internal/retry"
 )
@@ -23,6 +25,7 @@ import (
 type Remote struct {
 	url  string
 	http *http.Client
+	post *plainhttp.Post // the shorter way; nil when there is none
 	line *retry.Line
 }
 
@@ -38,7 +41,8 @@ func NewRemote(name, rawURL string, opt retry.Options, log *slog.Logger) (*Remot
 	}
 	opt.Name, opt.Log = name, log
 	// Every trajectory may ask at once: connections are kept for all of them.
-	return &Remote{url: u.String(), http: &http.Client{Transport: plainhttp.New(maxIdle)}, line: retry.New(opt)}, nil
+	conns := plainhttp.New(maxIdle)
+	return &Remote{url: u.String(), http: &http.Client{Transport: conns}, post: conns.Post(u.String(), http.Header{"Content-Type": {"application/json"}}), line: retry.New(opt)}, nil
 }
 
 // maxIdle is how many connections are kept for the next searches.
@@ -53,10 +57,14 @@ const (
 // Search asks the server. The error is a *fail.Error of kind Service whose cause
 // is a *retry.Fault.
 func (r *Remote) Search(ctx context.Context, queries []string, k int) ([][]Hit, error) {
-	body, err := json.Marshal(map[string]any{"queries": queries, "topk": k, "return_scores": true})
-	if err != nil {
-		return nil, fail.Wrap(fail.Bug, "search", r.url, err)
+	body := []byte(`{"queries":[`)
+	for i, q := range queries {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = jsonscan.AppendText(body, q)
 	}
+	body = fmt.Appendf(body, `],"return_scores":true,"topk":%d}`, k)
 	var hits [][]Hit
 	f := r.line.Do(ctx, func(ctx context.Context) (f *retry.Fault) {
 		hits, f = r.once(ctx, body, len(queries))
@@ -82,42 +90,58 @@ func (r *Remote) once(ctx context.Context, body []byte, n int) ([][]Hit, *retry.
 		}
 		return nil, &retry.Fault{Verdict: v, Class: class, Err: err, Down: class == "transport"}
 	}
-	timed, cancel := context.WithTimeout(ctx, searchTime)
-	defer cancel()
-	req, err := http.NewRequestWithContext(timed, http.MethodPost, r.url, bytes.NewReader(body))
-	if err != nil {
-		return fault(retry.Never, "request", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := r.http.Do(req)
-	if err != nil {
+	a, err := r.call(ctx, body)
+	if a.Status == 0 {
 		return fault(retry.Again, "transport", errors.New("no connection or no response in time"))
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRetrieved))
-	status := fmt.Sprintf("http %d", resp.StatusCode)
 	patient := func(v retry.Verdict) ([][]Hit, *retry.Fault) {
-		hits, f := fault(v, status, nil)
-		f.After = retry.After(resp.Header)
+		hits, f := fault(v, status(a), nil)
+		f.After = retry.After(a.Header)
 		return hits, f
 	}
 	switch {
 	case err != nil:
 		return fault(retry.Again, "transport", errors.New("the response broke off"))
-	case resp.StatusCode == http.StatusTooManyRequests:
+	case a.Status == http.StatusTooManyRequests:
 		return patient(retry.Busy)
-	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusRequestTimeout:
+	case a.Status >= 500 || a.Status == http.StatusRequestTimeout:
 		return patient(retry.Again)
-	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusNotFound:
-		return fault(retry.Stop, status, nil)
-	case resp.StatusCode >= 300:
-		return fault(retry.Never, status, nil)
+	case a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden || a.Status == http.StatusNotFound:
+		return fault(retry.Stop, status(a), nil)
+	case a.Status >= 300:
+		return fault(retry.Never, status(a), nil)
 	}
-	hits, err := readHits(text, n)
+	hits, err := readHits(a.Body, n)
 	if err != nil {
 		return fault(retry.Again, "not json", err)
 	}
 	return hits, nil
+}
+
+func status(a plainhttp.Answer) string { return "http " + strconv.Itoa(a.Status) }
+
+// call makes one call. An answer without a status is none.
+func (r *Remote) call(ctx context.Context, body []byte) (a plainhttp.Answer, err error) {
+	if r.post != nil {
+		if a, ok, err := r.post.Do(ctx, body, searchTime, maxRetrieved); ok {
+			return a, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
+	if err != nil {
+		return a, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close()
+	a.Status, a.Header = resp.StatusCode, resp.Header
+	a.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxRetrieved))
+	return a, err
 }
 
 // readHits reads {"result": [[{"document": {...}, "score": s}, …], …]}, one list

@@ -49,19 +49,28 @@ func scanHit(s *jsonscan.Scanner) (h retrievedHit) {
 			s.Once(&seen, 0)
 			s.Object(func(name []byte) {
 				d := &h.Document
-				for _, f := range []struct {
-					name string
-					into *string
-				}{{"id", &d.ID}, {"contents", &d.Contents}, {"url", &d.URL}, {"title", &d.Title}, {"text", &d.Text}, {"image_id", &d.ImageID}} {
-					if string(name) == f.name {
-						if *f.into != "" {
-							s.Fail() // twice: the last one counts, and encoding/json knows which
-						}
-						*f.into = s.String()
-						return
-					}
+				var into *string
+				switch string(name) {
+				case "id":
+					into = &d.ID
+				case "contents":
+					into = &d.Contents
+				case "url":
+					into = &d.URL
+				case "title":
+					into = &d.Title
+				case "text":
+					into = &d.Text
+				case "image_id":
+					into = &d.ImageID
+				default:
+					s.Skip()
+					return
 				}
-				s.Skip()
+				if *into != "" {
+					s.Fail() // twice: the last one counts, and encoding/json knows which
+				}
+				*into = s.String()
 			})
 		case "score":
 			s.Once(&seen, 1)

@@ -17,6 +17,9 @@ type Taped struct {
 
 // Search answers from the tape, or else by the Searcher.
 func (t Taped) Search(ctx context.Context, queries []string, k int) ([][]Hit, error) {
+	if t.Tape == nil {
+		return t.Searcher.Search(ctx, queries, k)
+	}
 	request := map[string]any{"to": t.Name, "queries": queries, "topk": k}
 	failed := func(f *retry.Fault) error { return &fail.Error{Kind: fail.Service, Op: "search", Err: f} }
 	return tape.Through(t.Tape, "retrieve", request, failed, func() ([][]Hit, error) { return t.Searcher.Search(ctx, queries, k) })

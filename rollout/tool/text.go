@@ -2,7 +2,7 @@ package tool
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"strings"
 
 	"searchloop/corpus"
@@ -42,7 +42,7 @@ func (t textSearch) run(ctx context.Context, _ *corpus.Question, c protocol.Call
 // runes, 0 = no limit.
 func passage(n int, contents string, limit int) string {
 	title, body := split(contents)
-	return strings.TrimRight(fmt.Sprintf("Doc %d: (Title: %s) %s", n, title, limited(body, limit)), " ")
+	return strings.TrimRight("Doc "+strconv.Itoa(n)+": (Title: "+title+") "+limited(body, limit), " ")
 }
 
 // split takes a passage apart into its title, which is its first line, and body.
