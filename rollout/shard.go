@@ -19,12 +19,6 @@ import (
 	"searchloop/rollout/trajectory"
 )
 
-// record is a journal payload.
-type record struct {
-	Row  trajectory.Row
-	Time timing
-}
-
 // shard makes one shard: plays what is not in the journal, then writes all rows in
 // the order of their ids.
 func (w *work) shard(ctx context.Context, sh *job.Shard, qs []corpus.Question) error {
@@ -82,7 +76,7 @@ type todo struct {
 // rows lists the shard's trajectories by id, with all that is known before they
 // are played. All samples of a question are in one shard.
 func (w *work) rows(s shard.Spec, qs []corpus.Question) []todo {
-	var out []todo
+	out := make([]todo, 0, w.plan.Sampling.N*len(qs)/s.N)
 	for i := range qs {
 		q := &qs[i]
 		if !s.Owns(q.ID) {
@@ -160,12 +154,20 @@ func (w *work) finished(j *journal.Journal, id string) (bool, error) {
 }
 
 func enter(j *journal.Journal, rec *record) error {
-	payload, err := json.Marshal(rec)
+	b := payloads.Get().(*[]byte)
+	defer payloads.Put(b)
+	payload, err := rec.append((*b)[:0])
 	if err != nil {
 		return fail.Wrap(fail.Bug, "journal trajectory", rec.Row.ID, err)
 	}
+	if *b = payload; cap(payload) > 1<<20 {
+		*b = nil // of a rare length
+	}
 	return j.Append(rec.Row.ID, payload)
 }
+
+// payloads are buffers of enter: a journal does not keep what it is given.
+var payloads = sync.Pool{New: func() any { return new([]byte) }}
 
 // killsItsProcess is why a trajectory failed that was never played to an end.
 const killsItsProcess = "it killed its process twice"

@@ -120,6 +120,7 @@ func (t *talk) spent(calls []protocol.Call) bool {
 func (t *talk) open(ctx context.Context) error {
 	t.asked = protocol.Question{Text: t.q.Text, Images: len(t.q.ImageIDs)}
 	t.calls = map[string]int{}
+	t.messages, t.row.Turns = make([]llm.Message, 0, 8), make([]trajectory.Turn, 0, 8)
 	if t.bridge != nil {
 		return t.cross()
 	}

@@ -15,6 +15,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -44,6 +45,7 @@ type Journal struct {
 	mu      sync.Mutex
 	f       *os.File
 	end     int64
+	buffer  []byte // of the last record
 	at      map[string]span
 	pending int           // records since the last fsync began
 	syncing chan struct{} // closed when the fsync in the background ends; nil without one
@@ -151,8 +153,11 @@ func (j *Journal) begin(header string) error {
 
 // record is the bytes of one record: mark, length and CRC32C of length and body,
 // then the body: length of the key, key, payload.
-func record(key string, payload []byte) []byte {
-	b := make([]byte, head, head+binary.MaxVarintLen32+len(key)+len(payload))
+func record(key string, payload []byte) []byte { return appendRecord(nil, key, payload) }
+
+// appendRecord writes a record into b, which is empty.
+func appendRecord(b []byte, key string, payload []byte) []byte {
+	b = slices.Grow(b, head+binary.MaxVarintLen32+len(key)+len(payload))[:head]
 	copy(b, mark)
 	b = binary.AppendUvarint(b, uint64(len(key)))
 	b = append(b, key...)
@@ -174,11 +179,14 @@ func (j *Journal) Append(key string, payload []byte) error {
 	if key == "" || len(key)+len(payload) > maxBody-16 {
 		return fail.New(fail.Bug, "append to journal", j.path, "impossible record: key of %d, payload of %d bytes", len(key), len(payload))
 	}
-	b := record(key, payload)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.broken != nil {
 		return j.broken
+	}
+	b := appendRecord(j.buffer[:0], key, payload)
+	if j.buffer = b; cap(b) > 1<<20 {
+		j.buffer = nil // of a rare length
 	}
 	err := fault.Point("journal.append")
 	if err == nil {
