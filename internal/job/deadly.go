@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"searchloop/internal/atomicfile"
@@ -28,6 +29,7 @@ const deaths = 2
 // alone, so that the next death has one name.
 type flight struct {
 	places *os.File
+	mapped []byte           // places in memory, which outlives a process in the same way; nil where that cannot be
 	free   chan int64       // places without a sample
 	counts map[string]int64 // deaths that a sample was in flight at, by the digest of its name
 }
@@ -78,7 +80,7 @@ func (s *Shard) watch(n int) (*flight, error) {
 		}
 	}
 	f := &flight{free: make(chan int64, n), counts: was.Counts}
-	if f.places, err = os.OpenFile(places, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o666); err != nil {
+	if f.places, err = os.OpenFile(places, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o666); err != nil {
 		return nil, fail.Wrap(fail.Disk, "write samples in flight", places, err)
 	}
 	if _, err := f.places.Write(bytes.Repeat(emptyLine, n)); err != nil {
@@ -88,34 +90,50 @@ func (s *Shard) watch(n int) (*flight, error) {
 	for i := range n {
 		f.free <- int64(i)
 	}
+	f.mapped = mapPlaces(f.places, n*flightLine)
 	w, err := os.OpenFile(crash, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // what a runtime says may be anything
 	if err == nil {
 		err = debug.SetCrashOutput(w, debug.CrashOptions{})
 		w.Close()
 	}
 	if err != nil {
+		unmapPlaces(f.mapped)
 		f.places.Close()
 	}
 	return f, fail.Wrap(fail.Disk, "watch for crashes", crash, err)
 }
 
-var emptyLine = append(bytes.Repeat([]byte{' '}, flightLine-1), '\n')
+var (
+	noName    = strings.Repeat(" ", flightLine-1)
+	emptyLine = []byte(noName + "\n")
+)
 
 // begin takes a place for a sample and writes its name there; end gives it back.
 func (f *flight) begin(name string) (place int64, err error) {
 	place = <-f.free
-	_, err = f.places.WriteAt([]byte(name), place*flightLine)
-	return place, fail.Wrap(fail.Disk, "write samples in flight", f.places.Name(), err)
+	return place, f.write(place, name)
 }
 
 func (f *flight) end(place int64) error {
-	_, err := f.places.WriteAt(emptyLine, place*flightLine)
+	err := f.write(place, noName)
 	f.free <- place
+	return err
+}
+
+// write puts a name into a place. Two calls a sample are two of the most frequent ones
+// of the system where samples are short, so that it is asked only if memory is not the file.
+func (f *flight) write(place int64, name string) error {
+	if f.mapped != nil {
+		copy(f.mapped[place*flightLine:], name)
+		return nil
+	}
+	_, err := f.places.WriteAt([]byte(name), place*flightLine)
 	return fail.Wrap(fail.Disk, "write samples in flight", f.places.Name(), err)
 }
 
 func (f *flight) close() {
 	debug.SetCrashOutput(nil, debug.CrashOptions{})
+	unmapPlaces(f.mapped)
 	f.places.Close()
 }
 
