@@ -9,6 +9,7 @@ import (
 	"searchloop/internal/budget"
 	"searchloop/internal/fail"
 	"searchloop/internal/llm"
+	"searchloop/internal/plainhttp"
 	"searchloop/internal/recipe"
 	"searchloop/internal/retry"
 	"searchloop/rollout/protocol"
@@ -61,6 +62,8 @@ func (a *agent) play(ctx context.Context, q *corpus.Question, row *trajectory.Ro
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(d)*time.Second, errors.New(deadlinePassed))
 		defer cancel()
 	}
+	ctx, unwatch := plainhttp.Watched(ctx)
+	defer unwatch()
 	t := &talk{agent: a, q: q, row: row, time: &tm, policy: a.policy.Session(q.ID)}
 	defer t.policy.Close()
 	err := t.run(ctx)

@@ -110,10 +110,3 @@ func (c *conn) quiet() bool {
 	err = raw.Control(func(fd uintptr) { quiet = silent(fd) })
 	return quiet && err == nil
 }
-
-// silent says whether nothing has come on a socket, not even its end.
-func silent(fd uintptr) bool {
-	var b [1]byte
-	_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	return err == syscall.EAGAIN
-}

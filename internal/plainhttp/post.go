@@ -66,7 +66,7 @@ func (t *Transport) Post(url string, header http.Header) *Post {
 }
 
 // Do sends a text and reads the answer, of which it keeps one byte more than most. It
-// ends after the timeout with context.DeadlineExceeded. ok is false when the call has
+// ends with context.DeadlineExceeded after the timeout or up to an eighth of it later. ok is false when the call has
 // to be made by an http.Client, as if this one had not been: the text is long, or the
 // server sends elsewhere.
 func (p *Post) Do(ctx context.Context, text []byte, timeout time.Duration, most int64) (a Answer, ok bool, err error) {
@@ -76,10 +76,7 @@ func (p *Post) Do(ctx context.Context, text []byte, timeout time.Duration, most 
 	if err := ctx.Err(); err != nil {
 		return a, true, err
 	}
-	end := time.Now().Add(timeout)
-	if d, has := ctx.Deadline(); has && d.Before(end) {
-		end = d
-	}
+	now := time.Now()
 	out := buffers.Get().(*[]byte)
 	defer buffers.Put(out)
 	*out = append((*out)[:0], p.head...)
@@ -90,11 +87,11 @@ func (p *Post) Do(ctx context.Context, text []byte, timeout time.Duration, most 
 		c := p.pool.pop()
 		kept := c != nil
 		if !kept {
-			if c, err = p.dial(ctx, end); err != nil {
+			if c, err = p.dial(ctx, timeout); err != nil {
 				return a, true, err
 			}
 		}
-		if a, ok, err = c.post(ctx, end, *out, kept, most); err != errStale {
+		if a, ok, err = c.post(ctx, now, timeout, *out, kept, most); err != errStale {
 			return a, ok, err
 		}
 	}
@@ -103,8 +100,8 @@ func (p *Post) Do(ctx context.Context, text []byte, timeout time.Duration, most 
 // buffers hold what is sent, and the answers as they come.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
-func (p *Post) dial(ctx context.Context, end time.Time) (*conn, error) {
-	timed, cancel := context.WithDeadline(ctx, end)
+func (p *Post) dial(ctx context.Context, timeout time.Duration) (*conn, error) {
+	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	raw, err := dialer.DialContext(timed, "tcp", p.addr)
 	if err != nil {
@@ -164,10 +161,7 @@ func (t *talk) step(fd uintptr) bool {
 		}
 	}
 	if t.out != nil {
-		n, err := syscall.Write(int(fd), t.out)
-		if err != nil {
-			n = 0 // the slow way tells what it is
-		}
+		n := writeSome(fd, t.out)
 		if n < len(t.out) {
 			if _, t.werr = t.conn.Conn.Write(t.out[n:]); t.werr != nil {
 				return true
@@ -180,10 +174,7 @@ func (t *talk) step(fd uintptr) bool {
 		t.in = buffers.Get().(*[]byte)
 		*t.in = (*t.in)[:cap(*t.in)]
 	}
-	n, err := syscall.Read(int(fd), *t.in)
-	for err == syscall.EINTR {
-		n, err = syscall.Read(int(fd), *t.in)
-	}
+	n, err := readSome(fd, *t.in)
 	switch {
 	case err == syscall.EAGAIN:
 		return false
@@ -197,14 +188,21 @@ func (t *talk) step(fd uintptr) bool {
 }
 
 // post makes a call.
-func (c *conn) post(ctx context.Context, end time.Time, out []byte, kept bool, most int64) (a Answer, ok bool, err error) {
+func (c *conn) post(ctx context.Context, now time.Time, timeout time.Duration, out []byte, kept bool, most int64) (a Answer, ok bool, err error) {
 	if err := c.begin(); err != nil {
 		c.Close()
 		return a, true, err
 	}
-	c.timed = true
-	_ = c.SetDeadline(end) // an error shows in the first write
-	ended := context.AfterFunc(ctx, c.talk.stop)
+	// A deadline of the last call that is late enough for this one stays.
+	if end := now.Add(timeout); c.until.Before(end) || c.until.After(end.Add(timeout/8)) {
+		c.timed, c.until = true, end.Add(timeout/8)
+		_ = c.SetDeadline(c.until) // an error shows in the first write
+	}
+	w := watching(ctx)
+	var free func() bool
+	if !w.take(c) {
+		w, free = nil, context.AfterFunc(ctx, c.talk.stop)
+	}
 	t := c.talk
 	t.check, t.out, t.n, t.werr, t.rerr = kept, out, 0, nil, nil
 	err = t.raw.Read(t.visit)
@@ -233,7 +231,13 @@ func (c *conn) post(ctx context.Context, end time.Time, out []byte, kept bool, m
 		buffers.Put(t.in)
 		t.in = nil
 	}
-	if !ended() || err != nil || !whole || !c.pool.put(c) {
+	ended := false
+	if w != nil {
+		ended = w.leave()
+	} else {
+		ended = !free()
+	}
+	if ended || err != nil || !whole || !c.pool.put(c) {
 		c.Close()
 	}
 	if err == nil || err == errStale {

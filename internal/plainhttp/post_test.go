@@ -350,3 +350,52 @@ func serve(b *testing.B, answer string) string {
 	}()
 	return "http://" + l.Addr().String()
 }
+
+// A context that is watched ends its calls as any other does: the one of the moment, a
+// second one beside it, and one of a context below it that ends earlier.
+func TestWatched(t *testing.T) {
+	gone := make(chan struct{}, 8)
+	s, _ := counted(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/hang" {
+			<-r.Context().Done()
+			gone <- struct{}{}
+			return
+		}
+		fmt.Fprint(w, "ok")
+	})
+	tr := New(4)
+	hang, fine := prepare(t, tr, s.URL+"/hang"), prepare(t, tr, s.URL)
+	all, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ctx, end := Watched(all)
+	defer end()
+	for range 3 {
+		if a, ok, err := fine.Do(ctx, []byte("x"), long, 1<<20); !ok || err != nil || string(a.Body) != "ok" {
+			t.Fatalf("%q, %v, %v", a.Body, ok, err)
+		}
+	}
+	short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer stop()
+	if _, ok, err := hang.Do(short, []byte("x"), long, 1<<20); !ok || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, %v", ok, err)
+	}
+	<-gone
+	time.AfterFunc(20*time.Millisecond, cancel)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if _, ok, err := hang.Do(ctx, []byte("x"), long, 1<<20); !ok || !errors.Is(err, context.Canceled) {
+				t.Errorf("%v, %v", ok, err)
+			}
+		})
+	}
+	wg.Wait()
+	if _, ok, err := fine.Do(ctx, []byte("x"), long, 1<<20); !ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v: the context has ended", ok, err)
+	}
+	if a, ok, err := fine.Do(t.Context(), []byte("x"), long, 1<<20); !ok || err != nil || string(a.Body) != "ok" {
+		t.Errorf("%q, %v, %v", a.Body, ok, err)
+	}
+}

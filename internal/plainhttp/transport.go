@@ -112,6 +112,7 @@ type conn struct {
 	talk  *talk         // nil before its first Post
 	since time.Time     // when it was put back
 	timed bool          // it has a deadline
+	until time.Time     // which one, if a Post has set it
 	head  int           // bytes that may still come before the head of the response must have ended
 }
 
@@ -149,6 +150,7 @@ var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10
 // call writes the request and reads the head of the response. The connection goes
 // back when the body has been read.
 func (c *conn) call(ctx context.Context, req *http.Request) (*http.Response, error) {
+	c.until = time.Time{}
 	if d, ok := ctx.Deadline(); ok {
 		c.timed = true
 		_ = c.SetDeadline(d) // an error shows in the first write
