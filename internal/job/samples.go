@@ -27,7 +27,8 @@ func (d *Dataset) Each(make func(*Shard) error) error {
 	return nil
 }
 
-// Samples runs work on samples side by side, one goroutine each. The first error
+// Samples runs work on samples side by side, one goroutine each; one that has ended its
+// sample takes the next, with the stack that it has by then. The first error
 // cancels the others. When the job is asked to stop no further sample begins, and
 // those in flight may end within the grace time.
 type Samples struct {
@@ -35,7 +36,9 @@ type Samples struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	slots  chan struct{}
-	wg     sync.WaitGroup
+	wg     sync.WaitGroup // of goroutines
+	tasks  chan func()    // for those that wait
+	begun  int            // goroutines, of which there are as many as slots at most
 
 	flight  *flight // of the samples of a shard
 	closing func()
@@ -47,11 +50,12 @@ type Samples struct {
 // Samples begins work on samples, at most n at once. Wait must be called.
 func (r *Run) Samples(ctx context.Context, n int) *Samples {
 	ctx, cancel := context.WithCancelCause(ctx)
-	return &Samples{run: r, ctx: ctx, cancel: cancel, slots: make(chan struct{}, max(1, n))}
+	return &Samples{run: r, ctx: ctx, cancel: cancel, slots: make(chan struct{}, max(1, n)), tasks: make(chan func())}
 }
 
 // Go waits for a place and calls work in a goroutine of its own. It is false when
-// no sample should begin any more.
+// no sample should begin any more. It must not be called by two goroutines at once, nor
+// after Wait.
 func (s *Samples) Go(work func(context.Context) error) bool { return s.begin(1, work) }
 
 // begin is Go for work that takes so many places.
@@ -69,11 +73,21 @@ func (s *Samples) begin(places int, work func(context.Context) error) bool {
 		s.free(i)
 		return false
 	}
-	s.wg.Go(func() {
+	task := func() {
 		if err := work(s.ctx); err != nil {
 			s.Fail(err)
 		}
 		s.free(places) // not after a panic: nothing more is to begin while the process dies
+	}
+	if s.begun == cap(s.slots) { // there is a place, so that one of them waits or is about to
+		s.tasks <- task
+		return true
+	}
+	s.begun++
+	s.wg.Go(func() {
+		for ; task != nil; task = <-s.tasks {
+			task()
+		}
 	})
 	return true
 }
@@ -101,6 +115,7 @@ func (s *Samples) Fail(err error) {
 // Wait waits for the samples in flight. Its error says why not all were done; op
 // is what was being done.
 func (s *Samples) Wait(op string) error {
+	close(s.tasks)
 	s.wg.Wait()
 	if s.closing != nil {
 		s.closing()
