@@ -40,7 +40,7 @@ func TestServerFaultsFailTheTrajectoryWithTheirClass(t *testing.T) {
 }
 
 func TestServerRecovers(t *testing.T) {
-	for _, fault := range []string{"500:2", "hang:1", "slow=300ms:1", "garbage:2@2", "cut:1@2", "503:3", "empty:1"} {
+	for _, fault := range []string{"500:2", "hang:1", "slow=5s:1", "garbage:2@2", "cut:1@2", "503:3", "empty:1"} {
 		f, err := scripted.ParseFault(fault)
 		if err != nil {
 			t.Fatal(err)

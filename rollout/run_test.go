@@ -85,7 +85,7 @@ tools:
   - {name: image_search_by_lens, topk: 2, images: 1, image_pixels: 64}
 retrieval: {text_url: "%s"}
 sampling: {train: {n: 2, temperature: 1, top_p: 1}, eval: {n: 1, temperature: 0, top_p: 1}}
-rollout: {questions: 0, concurrency: 4, timeout_sec: 5, deadline_sec: 60}
+rollout: {questions: 0, concurrency: 4, timeout_sec: 60, deadline_sec: 600}
 reward: {name: mm-deepresearch, format: 0.1, accuracy: 0.9}
 `
 

@@ -106,7 +106,13 @@ func newStage(t *testing.T, opt scripted.Options, change func(*recipe.Recipe)) s
 		defer cancel()
 		s.Close(ctx)
 	})
-	c, err := llm.Open(t.Context(), llm.Options{Name: "policy server", Model: "scripted", Timeout: 200 * time.Millisecond}, llm.PoolOptions{URLs: []string{url}, Retry: quick})
+	timeout := time.Minute
+	for _, f := range opt.Faults {
+		if f.Kind == "hang" || f.Kind == "slow" {
+			timeout = time.Second // of calls that end by it; the others must answer by then
+		}
+	}
+	c, err := llm.Open(t.Context(), llm.Options{Name: "policy server", Model: "scripted", Timeout: timeout}, llm.PoolOptions{URLs: []string{url}, Retry: quick})
 	if err != nil {
 		t.Fatal(err)
 	}

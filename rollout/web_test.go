@@ -98,7 +98,7 @@ tools:
   - {name: visit}
 retrieval: {web: serper, read: true, images: serpapi, lens: serper, pages: direct, allow: [%q], gateways: {serper: %q, serpapi: %q}, limits: {serper: {price: 1}, serpapi: {price: 10}}}
 sampling: {train: {n: 2, temperature: 1, top_p: 1}, eval: {n: 1, temperature: 0, top_p: 1}}
-rollout: {concurrency: 4, timeout_sec: 5, deadline_sec: 60}
+rollout: {concurrency: 4, timeout_sec: 60, deadline_sec: 600}
 reward: {name: mm-deepresearch, format: 0.1, accuracy: 0.9}
 `, strings.TrimPrefix(s.URL, "http://"), s.URL, s.URL)
 	b.opt.Published, b.opt.Cache, b.opt.Lens = filepath.Join(b.dir, "published.jsonl"), filepath.Join(b.dir, "cache"), ""

@@ -63,7 +63,7 @@ func poolOf(t *testing.T, most int, twins ...*twin) *Pool {
 	for _, w := range twins {
 		urls = append(urls, w.url)
 	}
-	p, err := Open(t.Context(), Options{Name: "policy server", Timeout: time.Second}, PoolOptions{URLs: urls, PerServer: most,
+	p, err := Open(t.Context(), Options{Name: "policy server", Timeout: time.Minute}, PoolOptions{URLs: urls, PerServer: most,
 		Retry: retry.Options{Base: time.Millisecond, Cap: 4 * time.Millisecond, Open: 10 * time.Millisecond, Gone: 300 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
@@ -164,8 +164,8 @@ func TestAServerComesBack(t *testing.T) {
 	asked := a.asked.Load()
 	turn(t, sessions[0])
 	a.status.Store(0)
-	for i := 0; !p.servers[0].line.Well(); i++ { // nobody's conversation is used to find out
-		if time.Sleep(5 * time.Millisecond); i > 400 {
+	for end := time.Now().Add(time.Minute); !p.servers[0].line.Well(); { // nobody's conversation is used to find out
+		if time.Sleep(5 * time.Millisecond); time.Now().After(end) {
 			t.Fatal("it does not come back")
 		}
 	}
@@ -263,7 +263,7 @@ func TestRefusedPools(t *testing.T) {
 func TestAPoolThatMoves(t *testing.T) {
 	w := newTwin(t, "m")
 	for moves, want := range map[bool]string{false: w.url + "/v1#m", true: "#m"} {
-		p, err := Open(t.Context(), Options{Name: "policy server", Timeout: time.Second}, PoolOptions{URLs: []string{w.url}, Moves: moves})
+		p, err := Open(t.Context(), Options{Name: "policy server", Timeout: time.Minute}, PoolOptions{URLs: []string{w.url}, Moves: moves})
 		if err != nil {
 			t.Fatal(err)
 		}

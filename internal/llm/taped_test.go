@@ -54,7 +54,7 @@ func TestTaped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := New(Options{Name: "policy server", URL: url, Key: secret.New("canary-of-the-tape"), Tape: tp, Timeout: time.Second,
+		c, err := New(Options{Name: "policy server", URL: url, Key: secret.New("canary-of-the-tape"), Tape: tp, Timeout: time.Minute,
 			Retry: retry.Options{Tries: 2, Base: time.Millisecond}})
 		if err == nil {
 			err = c.Probe(t.Context())

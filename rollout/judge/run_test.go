@@ -40,7 +40,7 @@ seed: 11
 protocol: {name: mm-deepresearch}
 sampling: {train: {n: 1}, eval: {n: 1}}
 reward: {name: mm-deepresearch, format: 0.1, accuracy: 0.9}
-judge: {model: scripted, concurrency: 4, timeout_sec: 1, max_tokens: 8, max_failed: 0.1}
+judge: {model: scripted, concurrency: 4, timeout_sec: 60, max_tokens: 8, max_failed: 0.1}
 `
 
 // said makes a row whose one turn gives the answer in good form.
@@ -249,7 +249,11 @@ func TestJudgeFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := newBench(t, scripted.Options{Faults: []scripted.Fault{f}}, rows)
-		if err := b.run(t, nil); err != nil {
+		if err := b.run(t, func(r *job.Run, _ *Options) {
+			if f.Kind == "hang" {
+				r.Set = []string{"judge.timeout_sec=2"}
+			}
+		}); err != nil {
 			t.Fatalf("%s: %v", fault, err)
 		}
 		if n := strings.Count(b.outline(t), "=failed/"); n != failed {

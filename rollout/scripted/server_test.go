@@ -24,6 +24,12 @@ func questions(n int) []corpus.Question {
 
 func client(t *testing.T, opt Options) (*Server, *llm.Client) {
 	t.Helper()
+	timeout := time.Minute
+	for _, f := range opt.Faults {
+		if f.Kind == "hang" || f.Kind == "slow" {
+			timeout = 200 * time.Millisecond // of calls that end by it
+		}
+	}
 	s := New(opt)
 	url, err := s.Start("127.0.0.1:0")
 	if err != nil {
@@ -34,12 +40,12 @@ func client(t *testing.T, opt Options) (*Server, *llm.Client) {
 		defer cancel()
 		s.Close(ctx)
 	})
-	c, err := llm.New(llm.Options{Name: "policy server", URL: url, Timeout: 100 * time.Millisecond,
+	c, err := llm.New(llm.Options{Name: "policy server", URL: url, Timeout: timeout,
 		Retry: retry.Options{Base: time.Millisecond, Cap: time.Millisecond, Open: 5 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Probe(t.Context()); err != nil {
+	if err := c.Probe(t.Context()); err != nil { // tries again if that ends by it too
 		t.Fatal(err)
 	}
 	return s, c
@@ -111,7 +117,7 @@ func TestJudge(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for _, c := range []struct{ fault, class string }{
 		{"500:9", "http 500"}, {"hang:9", llm.Timeout}, {"garbage:9", llm.NotJSON}, {"truncated:9", llm.NotJSON}, {"cut:9", llm.Transport},
-		{"html:9", llm.HTML}, {"empty:9", llm.Empty}, {"errorobject:9", llm.ErrorObject}, {"context", llm.ContextLength}, {"slow=1s:9", llm.Timeout}, {"401", llm.Unauthorised},
+		{"html:9", llm.HTML}, {"empty:9", llm.Empty}, {"errorobject:9", llm.ErrorObject}, {"context", llm.ContextLength}, {"slow=5s:9", llm.Timeout}, {"401", llm.Unauthorised},
 	} {
 		f, err := ParseFault(c.fault)
 		if err != nil {
