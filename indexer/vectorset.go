@@ -71,17 +71,40 @@ func (s *vectorSet) belongsTo(set *passages.Set) error {
 }
 
 // rows yields rows lo to hi-1, a batch at a time. Every part is verified before
-// it is read and must have the rows that the manifest says.
+// it is read, the next one while one is read, and must have the rows that the manifest says.
 func (s *vectorSet) rows(lo, hi int64) iter.Seq2[vectors.Batch, error] {
 	return func(yield func(vectors.Batch, error) bool) {
+		type piece struct {
+			manifest.Part
+			from, to int64
+		}
+		var pieces []piece
 		var start int64
 		for _, p := range s.m.Data() {
 			if from, to := max(lo-start, 0), min(hi-start, p.Rows); from < to {
-				if !s.part(p, from, to, yield) {
-					return
-				}
+				pieces = append(pieces, piece{p, from, to})
 			}
 			start += p.Rows
+		}
+		var verified chan error
+		verify := func(p piece) {
+			verified = make(chan error, 1)
+			go func(to chan<- error) { to <- p.Verify(s.dir) }(verified)
+		}
+		for i, p := range pieces {
+			if i == 0 {
+				verify(p)
+			}
+			if err := <-verified; err != nil {
+				yield(vectors.Batch{}, err)
+				return
+			}
+			if i+1 < len(pieces) {
+				verify(pieces[i+1])
+			}
+			if !s.part(p.Part, p.from, p.to, yield) {
+				return
+			}
 		}
 	}
 }
@@ -112,10 +135,6 @@ func (s *vectorSet) pick(ctx context.Context, rows []int64) ([]float32, error) {
 
 // part yields rows lo to hi-1 of one part and says whether to go on.
 func (s *vectorSet) part(p manifest.Part, lo, hi int64, yield func(vectors.Batch, error) bool) bool {
-	if err := p.Verify(s.dir); err != nil {
-		yield(vectors.Batch{}, err)
-		return false
-	}
 	path := filepath.Join(s.dir, p.Name)
 	r, err := vectors.Open(path)
 	if err != nil {

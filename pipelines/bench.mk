@@ -7,6 +7,7 @@ BENCH_SECONDS ?= 10
 bench.corpus  = ./corpus/bench --python "$(PYTHON)" --large $(BENCH_LARGE)
 bench.encoder = ./indexer/encoder/bench --python "$(PYTHON)"
 bench.indexer = ./indexer/bench --python "$(PYTHON)" $(if $(filter 0,$(BENCH_LARGE)),--rows 100000)
+bench.build   = ./indexer/bench/build $(if $(filter 0,$(BENCH_LARGE)),--rows 100000)
 bench.clients = ./indexer/bench/clients --index data/corpora/demo/text/index --seconds $(BENCH_SECONDS)
 bench.gemm    = ./internal/gemm/bench --python "$(PYTHON)"
 bench.launch  = ./internal/slurm/bench

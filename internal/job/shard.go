@@ -49,15 +49,19 @@ type partFile struct {
 }
 
 func (p *partFile) Write(b []byte) (int, error) {
-	p.sum.Write(b)
 	p.size += int64(len(b))
-	if len(b) >= directBytes {
-		if err := p.b.Flush(); err != nil {
-			return 0, err
-		}
-		return p.f.Write(b)
+	if len(b) < directBytes {
+		p.sum.Write(b)
+		return p.b.Write(b)
 	}
-	return p.b.Write(b)
+	// Digesting large pieces takes as long as writing them: another core may do it.
+	summed := make(chan struct{})
+	go func() { p.sum.Write(b); close(summed) }()
+	defer func() { <-summed }()
+	if err := p.b.Flush(); err != nil {
+		return 0, err
+	}
+	return p.f.Write(b)
 }
 
 // directBytes is the size from which a write goes past the buffer: it would only be
