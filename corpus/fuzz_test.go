@@ -1,14 +1,21 @@
 package corpus
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 
 	"searchloop/corpus/record"
 	"searchloop/internal/fail"
+	"searchloop/internal/untar"
 )
 
 // seeds adds the files of the golden samples.
@@ -44,15 +51,17 @@ func fuzzFile(t *testing.T, data []byte, name string, formats ...Format) {
 
 func FuzzQuestionLines(f *testing.F) {
 	seeds(f, "formats/jsonl/*/in/*.jsonl", "formats/infoseek/*/in/*.jsonl", "formats/search-r1/*/in/*.jsonl", "formats/browsecomp-vl/*/in/*.jsonl", "formats/vision-deepresearch/*/in/*.jsonl")
+	f.Add([]byte(`{"data_id":"1","prompt":[{"role":"user","content":"<image>Who?"}],"images":[{"path":"a.png"}],"reward_model":{"style":"rule","ground_truth":"I","candidate_answers":"['I', 'me']"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzFile(t, data, "rows.jsonl", jsonlFormat, infoSeekFormat, searchR1Format, browseCompVLFormat, visionDeepResearchFormat)
+		fuzzFile(t, data, "rows.jsonl", verlFormat, jsonlFormat, infoSeekFormat, searchR1Format, browseCompVLFormat, visionDeepResearchFormat)
 	})
 }
 
 func FuzzParquet(f *testing.F) {
 	seeds(f, "formats/*/*/in/*.parquet")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzFile(t, data, "rows.parquet", verlFormat, mmSearchFormat, imageCorpusFormat, visionDeepResearchFormat)
+		fuzzFile(t, data, "rows.parquet", verlFormat, mmSearchFormat, imageCorpusFormat, visionDeepResearchFormat,
+			simpleVQAFormat, vdrBenchFormat, mmSearchPlusFormat, searchR1Format, jsonlFormat, passagesFormat)
 	})
 }
 
@@ -71,9 +80,111 @@ func FuzzLiveVQA(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { fuzzFile(t, data, "benchmark.json", liveVQAFormat) })
 }
 
+// FuzzPassages holds that whole blocks of lines give what the lines give one by one.
 func FuzzPassages(f *testing.F) {
 	seeds(f, "formats/passages/*/in/*")
-	f.Fuzz(func(t *testing.T, data []byte) { fuzzFile(t, data, "corpus.jsonl", passagesFormat) })
+	f.Add([]byte("{\"id\":\"1\",\"contents\":\"a\\u00e9\\n\"}\n{\"id\":1}\n\n{\"id\":2,\"contents\":\"\\x\"}\n{\"_id\":\"3\",\"title\":\"T\",\"text\":\"b\"}"))
+	c, used := &canonical{format: passagesFormat}, &passageBlock{}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzFile(t, data, "corpus.jsonl", passagesFormat)
+		path := filepath.Join(t.TempDir(), "corpus.jsonl")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var want, got []string
+		line := func(n int64, id string, err error, p Passage) string {
+			return fmt.Sprintf("%d %q %v %q", n, id, err, p)
+		}
+		passageLines(path, func(row Row[Document], err error) bool {
+			if err != nil {
+				return false
+			}
+			d, p := draftOf(row, true), Passage{}
+			if d.err == nil {
+				p, d.err = c.passage(d)
+			}
+			if d.err != nil {
+				p = Passage{}
+			}
+			want = append(want, line(d.n, d.id, d.err, p))
+			return true
+		})
+		out := newPassageTable(io.Discard)
+		var mu sync.Mutex // a short file is one block, which uses the memory of the last one
+		for list, err := range record.MapBlocks(path, func(lines record.Block) (list []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			used.path = path
+			c.passageBlock(used, out, lines)
+			made := used.made
+			for _, l := range used.lines {
+				p := Passage{}
+				if l.err == nil {
+					p, made = made[0], made[1:]
+				}
+				list = append(list, line(l.n, l.id, l.err, p))
+			}
+			return list
+		}) {
+			if err != nil {
+				break
+			}
+			got = append(got, list...)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%q\nwhole blocks %q\nline by line %q", data, got, want)
+		}
+	})
+}
+
+// FuzzArchive unpacks anything as an archive of images: files appear below the folder
+// or not at all, and nothing but errors of kind BadInput comes.
+func FuzzArchive(f *testing.F) {
+	for _, name := range []string{"images/a.png", "../a.png", "/a.png", "a/../../b", "images"} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, kind := range []byte{tar.TypeReg, tar.TypeSymlink, tar.TypeLink, tar.TypeDir} {
+			h := &tar.Header{Name: name, Typeflag: kind, Linkname: "../../x", Mode: 0o644}
+			if kind == tar.TypeReg {
+				h.Linkname, h.Size = "", 3
+			}
+			if err := w.WriteHeader(h); err != nil {
+				f.Fatal(err)
+			}
+			if kind == tar.TypeReg {
+				w.Write([]byte("abc"))
+			}
+		}
+		w.Close()
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		around := t.TempDir()
+		dir := filepath.Join(around, "deep", "dir")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		_, err = untar.Extract(bytes.NewReader(data), root, untar.Limits{Entries: 100, Bytes: 1 << 20}, nil)
+		if err != nil && fail.KindOf(err) != fail.BadInput {
+			t.Fatal(err)
+		}
+		for _, up := range []string{around, filepath.Dir(dir)} {
+			if entries, err := os.ReadDir(up); err != nil || len(entries) != 1 {
+				t.Fatalf("outside of the folder: %v %v", entries, err)
+			}
+		}
+		filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.IsDir() && !e.Type().IsRegular() {
+				t.Fatalf("%s: %v %v", path, e, err)
+			}
+			return nil
+		})
+	})
 }
 
 func FuzzCranfield(f *testing.F) {

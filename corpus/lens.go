@@ -87,7 +87,7 @@ func Lens(ctx context.Context, r *job.Run, o LensOptions) error {
 		if err := ds.Seal(nil); err != nil {
 			return err
 		}
-		r.Result(l.report)
+		r.Result(l.report.brief())
 		return l.bound()
 	}
 	return ds.Seal(nil)

@@ -334,3 +334,20 @@ func TestLensStops(t *testing.T) {
 		t.Error(n)
 	}
 }
+
+// What a summary holds does not grow with the cache: of long lists the first, and
+// how many there are.
+func TestLensBrief(t *testing.T) {
+	var r LensReport
+	for i := range 25 {
+		r.Missing = append(r.Missing, LensMiss{DataID: fmt.Sprint(i)})
+	}
+	r.QuestionsWithoutEntry = []string{"q"}
+	b := r.brief()
+	if b.MissingInAll != 25 || len(b.Missing) != briefItems || b.Missing[19].DataID != "19" || b.WithoutEntryInAll != 1 || len(b.QuestionsWithoutEntry) != 1 {
+		t.Errorf("%+v", b)
+	}
+	if len(r.Missing) != 25 {
+		t.Error("the report itself was cut")
+	}
+}

@@ -29,6 +29,24 @@ type LensReport struct {
 	entriesThatHaveQuestion int64
 }
 
+// LensBrief is a report for people and the summary: of its lists, which can have as
+// many items as the cache, the first, and how many there are.
+type LensBrief struct {
+	LensReport
+	MissingInAll      int `json:"images_missing_in_all"`
+	WithoutEntryInAll int `json:"questions_without_entry_in_all"`
+}
+
+// briefItems are the items of a list in a LensBrief.
+const briefItems = 20
+
+func (r LensReport) brief() LensBrief {
+	b := LensBrief{LensReport: r, MissingInAll: len(r.Missing), WithoutEntryInAll: len(r.QuestionsWithoutEntry)}
+	b.Missing = r.Missing[:min(briefItems, len(r.Missing))]
+	b.QuestionsWithoutEntry = r.QuestionsWithoutEntry[:min(briefItems, len(r.QuestionsWithoutEntry))]
+	return b
+}
+
 // FoundBy counts how cached paths led to images.
 type FoundBy map[string]int64
 

@@ -126,7 +126,16 @@ var badRows = []string{
 }
 
 func malformedTexts() []malformed {
-	var lists, gz, zst [][]byte
+	const good = `{"id":"1","contents":"\"T\"\nbody"}` + "\n"
+	var passages, lists, gz, zst [][]byte
+	for _, row := range []string{
+		`{`, `{"id":"2","contents":"cut`, `not a row`, `[1,2]`, `"text"`, `42`, `null`, `{"id":"2"}`, `{"contents":"no id"}`, `{"id":"2","contents":""}`, `{"id":"2","contents":" \n\t"}`,
+		`{"id":"2","contents":null}`, `{"id":"2","contents":["a"]}`, `{"id":"2","contents":{"a":1}}`, `{"id":{},"contents":"a"}`, `{"id":"1","contents":"again"}`, "{\"id\":\"2\",\"contents\":\"\xff\"}",
+		"{\"id\":\"2\",\"contents\":\"a\tb\"}", `{"id":"2","contents":"\x"}`, `{"id":"2","contents":"\u12"}`, `{"id":"a\u0000b","contents":"a"}`, `{"id":"2","contents":"a"}{`, `{"id":"2","contents":"a",}`,
+		`{"id":"2","title":"T"}`, `{"id":"2","title":"T","text":" "}`, `{"id":"` + strings.Repeat("i", 600) + `","contents":"a"}`, `{"id":"2","contents":"a"`, `{'id':'2','contents':'a'}`,
+	} {
+		passages = append(passages, []byte(good+row+"\n"))
+	}
 	for _, row := range badRows {
 		lists = append(lists, []byte("["+goodRow+","+row+"]"))
 	}
@@ -153,7 +162,7 @@ func malformedTexts() []malformed {
 		csvs = append(csvs, []byte(c))
 	}
 	return []malformed{
-		{"JSON list", "rows.json", lists, prepares("jsonl")}, {"CSV", "rows.csv", csvs, prepares("jsonl")},
+		{"passages", "corpus.jsonl", passages, prepares("passages")}, {"JSON list", "rows.json", lists, prepares("jsonl")}, {"CSV", "rows.csv", csvs, prepares("jsonl")},
 		{"gzip", "corpus.jsonl.gz", gz, prepares("passages")}, {"Zstandard", "corpus.jsonl.zst", zst, prepares("passages")},
 	}
 }

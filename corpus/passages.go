@@ -2,6 +2,7 @@ package corpus
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"unsafe"
@@ -99,7 +100,7 @@ func (f *passageFields) scan(line []byte) error {
 	return record.EachField(line, func(name, raw []byte) (err error) {
 		switch string(name) {
 		case "id", "_id", "docid":
-			f.id, err = f.plain(raw)
+			f.id, err = f.plain("id", raw)
 		case "contents":
 			f.contents = raw
 		case "title":
@@ -113,34 +114,36 @@ func (f *passageFields) scan(line []byte) error {
 
 func (f *passageFields) load() (Document, error) {
 	if f.contents != nil {
-		c, err := f.plain(f.contents)
+		c, err := f.plain("contents", f.contents)
 		return document(c, "", "", err)
 	}
-	title, err := f.plain(f.title)
+	title, err := f.plain("title", f.title)
 	if err != nil {
 		return Document{}, err
 	}
-	text, err := f.plain(f.text)
+	text, err := f.plain("text", f.text)
 	return document("", title, text, err)
 }
 
-// plain decodes a JSON text or number; null and nothing are "".
-func (f *passageFields) plain(raw []byte) (string, error) {
+// plain decodes a JSON text or number of a field; null and nothing are "".
+func (f *passageFields) plain(field string, raw []byte) (string, error) {
 	from := len(f.texts)
 	if texts, ok, err := record.AppendUnquoted(f.texts, raw); ok || err != nil {
-		f.texts = texts
-		return unsafe.String(unsafe.SliceData(texts[from:]), len(texts)-from), err
+		if f.texts = texts; err != nil {
+			return "", fmt.Errorf("%s: %w", field, err)
+		}
+		return unsafe.String(unsafe.SliceData(texts[from:]), len(texts)-from), nil
 	}
 	if raw == nil {
 		return "", nil
 	}
 	v, err := record.ParseJSON(raw)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s: %w", field, err)
 	}
 	s, ok := v.AsText()
 	if !ok && !v.IsNull() {
-		return "", errors.New(v.Kind().String() + " stands where text is expected")
+		return "", fmt.Errorf("%s is %s, not text", field, v.Kind())
 	}
 	return s, nil
 }

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"searchloop/corpus"
@@ -63,5 +64,9 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(60)
 	}
+	// Nor shall the collector run every few megabytes while there is little: memory
+	// that nobody touches counts for it and takes no place.
+	floor := make([]byte, 32<<20)
+	defer runtime.KeepAlive(floor)
 	job.Main("prep", "Bring questions, passages and images of other systems into one form.", &command{})
 }
