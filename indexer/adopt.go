@@ -64,8 +64,12 @@ func Adopt(ctx context.Context, r *job.Run, o AdoptOptions) error {
 	}
 	defer shards.Close()
 	if rows, dim := shards.ShardRows()[0], shards.Dim(); rows != set.Rows() || dim != space.Dim {
+		hint := fmt.Sprintf("name the passages it was made from and an encoder of dimension %d%s", dim, usual[dim])
+		if dim < space.Dim {
+			hint += fmt.Sprintf("; or say --dim %d, if this encoder's vectors were cut to it", dim)
+		}
 		return &fail.Error{Kind: fail.BadInput, Op: "adopt index", Path: o.File, Err: fmt.Errorf("holds %d vectors of dimension %d; there are %d passages and the encoder makes dimension %d", rows, dim, set.Rows(), space.Dim),
-			Hint: fmt.Sprintf("name the passages it was made from and an encoder of dimension %d", dim)}
+			Hint: hint}
 	}
 	if own, flat := shards.(exact); flat && images == nil {
 		if err := compare(ctx, enc, o.Passages, own.Set); err != nil {
@@ -87,6 +91,15 @@ func Adopt(ctx context.Context, r *job.Run, o AdoptOptions) error {
 		}
 	}
 	return ds.Seal(nil)
+}
+
+// usual names encoders by the dimension of their vectors, for a person who has only
+// the file: published indices do not say whose vectors they hold, or say it wrong.
+var usual = map[int]string{
+	384:  ": e5-small-v2, multilingual-e5-small, bge-small-en-v1.5 and all-MiniLM-L6-v2 make such vectors",
+	768:  ": e5-base-v2, multilingual-e5-base and bge-base-en-v1.5 make such vectors",
+	1024: ": e5-large-v2, multilingual-e5-large, bge-large-en-v1.5 and jina-clip-v2 make such vectors",
+	2048: ": jina-embeddings-v4, in a server of embeddings, makes such vectors",
 }
 
 // formatOf fills in what kind of index the file is.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"searchloop/indexer"
+	"searchloop/indexer/flat"
 	"searchloop/internal/fail"
 )
 
@@ -44,13 +45,27 @@ func TestAdopt(t *testing.T) {
 	b, err := os.ReadFile(file)
 	must(t, err)
 	must(t, os.WriteFile(cut, b[:len(b)-3], 0o644))
+	// Whose vectors a published file holds is told from its head.
+	of := func(dim int) string {
+		path := filepath.Join(t.TempDir(), "published.index")
+		w, err := os.Create(path)
+		must(t, err)
+		defer w.Close()
+		x, err := flat.Header{Dim: dim, Rows: 90}.Writer(w)
+		must(t, err)
+		must(t, x.Write(make([]float32, 90*dim)))
+		must(t, x.Close())
+		return path
+	}
 	for what, c := range map[string][3]string{
-		"an encoder of dimension 32": {file, d.passages, wide.encoder},
-		"there are 93 passages":      {file, more.passages, d.encoder},
-		"the vector there":           {swapped, d.passages, d.encoder},
-		"cut short":                  {cut, d.passages, d.encoder},
-		"--adopt goes with":          {file, d.passages, ""},
-		"no such file":               {filepath.Join(d.index, "x"), d.passages, d.encoder},
+		"dimension 1024: e5-large-v2, multilingual-e5-large, bge-large-en-v1.5 and jina-clip-v2": {of(1024), d.passages, d.encoder},
+		"dimension 2048: jina-embeddings-v4":                                                     {of(2048), d.passages, d.encoder},
+		"an encoder of dimension 32":                                                             {file, d.passages, wide.encoder},
+		"there are 93 passages":                                                                  {file, more.passages, d.encoder},
+		"the vector there":                                                                       {swapped, d.passages, d.encoder},
+		"cut short":                                                                              {cut, d.passages, d.encoder},
+		"--adopt goes with":                                                                      {file, d.passages, ""},
+		"no such file":                                                                           {filepath.Join(d.index, "x"), d.passages, d.encoder},
 	} {
 		out, err := adopt(c[0], c[1], c[2])
 		if k := fail.KindOf(err); err == nil || k != fail.BadInput && k != fail.Usage || !strings.Contains(err.Error(), what) {

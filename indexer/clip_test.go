@@ -11,6 +11,7 @@ import (
 	"searchloop/corpus"
 	"searchloop/indexer"
 	"searchloop/indexer/encoder"
+	"searchloop/indexer/encoder/served"
 	"searchloop/indexer/faiss"
 	"searchloop/indexer/vectors"
 	"searchloop/internal/fail"
@@ -71,6 +72,16 @@ func TestImageCorpus(t *testing.T) {
 	if s := x.Describe().Space; s.Content != vectors.Images || s.Dim != dim || !x.ReadsImages() {
 		t.Errorf("space %+v", s)
 	}
+	info, err := indexer.Info(d.index)
+	must(t, err)
+	adopt := func(dim *int) error {
+		return indexer.Adopt(ctx, newRun(t, 1), indexer.AdoptOptions{File: info[0].Path, Passages: d.passages, Encoder: clip, Out: filepath.Join(t.TempDir(), "index"),
+			Server: served.Options{Override: encoder.Override{Dim: dim}}})
+	}
+	if err := adopt(nil); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "--dim 8") {
+		t.Errorf("a file of vectors that were cut: %v", err)
+	}
+	must(t, adopt(&dim))
 	queries := []indexer.Query{{Text: "Picture 3"}}
 	for n := range rows {
 		q, err := x.ImageQuery(paint(t, n))

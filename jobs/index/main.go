@@ -35,6 +35,7 @@ type command struct {
 	Encoder       string            `placeholder:"DIR|URL" help:"Encoder of the vectors in --adopt: its folder or server."`
 	QueryPrefix   *string           `placeholder:"TEXT" help:"Text before queries of that encoder, instead of what its folder or name says."`
 	PassagePrefix *string           `placeholder:"TEXT" help:"Text before passages, likewise."`
+	Dim           *int              `placeholder:"N" help:"Numbers that vectors of that encoder were cut to (Matryoshka)."`
 	Parts         int               `default:"2" help:"Files that --split makes."`
 }
 
@@ -44,7 +45,7 @@ func (c *command) Run(ctx context.Context, r *job.Run) error {
 
 func (c *command) options() indexer.IndexOptions {
 	server := c.Server.Options()
-	server.Override = encoder.Override{QueryPrefix: c.QueryPrefix, PassagePrefix: c.PassagePrefix}
+	server.Override = encoder.Override{QueryPrefix: c.QueryPrefix, PassagePrefix: c.PassagePrefix, Dim: c.Dim}
 	return indexer.IndexOptions{
 		BuildOptions: indexer.BuildOptions{Vectors: c.Vectors, Passages: c.Passages, Out: c.Out, Sketch: c.Sketch,
 			FAISS: indexer.FAISSOptions{Factory: c.Factory, Train: c.Train, Seed: c.Seed, Effort: faiss.Effort{NProbe: c.NProbe, EfSearch: c.EfSearch}}},
