@@ -20,8 +20,9 @@ import (
 type written struct {
 	model  string
 	extras bool
-	text   []byte   // the request up to the end of the last message, and what was behind that
-	have   []placed // the messages in it
+	text   []byte    // the request up to the end of the last message, and what was behind that
+	have   []placed  // the messages in it
+	list   []message // memory of Request.joined
 	busy   atomic.Int32
 }
 
@@ -76,14 +77,14 @@ func (w *written) begin(model string, extras bool, list []message) (text []byte,
 
 // text writes the request for the model.
 func (x *exchange) text(model string) ([]byte, error) {
-	r := x.request
+	r := &x.request
 	w := r.kept
 	if w == nil {
 		w = new(written)
 	}
 	list := r.joined()
 	text, n := w.begin(model, x.extras, list)
-	w.have = slices.Grow(w.have, len(list)-n)
+	w.have = slices.Grow(w.have, max(8, len(list))-n)
 	for i := n; i < len(list); i++ {
 		if i > 0 {
 			text = append(text, ',')

@@ -219,6 +219,9 @@ func (c *Client) failure(op, path string, f *retry.Fault) error {
 
 // FaultOf is the classified failure inside err, nil when there is none.
 func FaultOf(err error) *retry.Fault {
+	if err == nil {
+		return nil
+	}
 	var f *retry.Fault
 	if errors.As(err, &f) {
 		return f

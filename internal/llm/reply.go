@@ -145,6 +145,9 @@ func stopText(stops []string, said ...any) string {
 
 // text reads a message's content: a string, null, or a list of typed parts.
 func text(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return ""
+	}
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s

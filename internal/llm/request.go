@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"slices"
 )
 
 // Message is one message of a conversation. Images stand before the text.
@@ -81,8 +82,12 @@ type segment struct {
 
 // joined puts inline texts, and the turns that go on after them, into the
 // assistant message before.
-func (r Request) joined() []message {
-	out := make([]message, 0, len(r.Messages))
+func (r *Request) joined() []message {
+	var out []message
+	if r.kept != nil {
+		out = r.kept.list[:0]
+	}
+	out = slices.Grow(out, len(r.Messages))
 	for i, m := range r.Messages {
 		inside := m.Role == Inline || m.Role == "assistant" && i > 0 && r.Messages[i-1].Role == Inline
 		if !inside || len(out) == 0 {
@@ -95,6 +100,9 @@ func (r Request) joined() []message {
 		}
 		last.segments = append(last.segments, piece(m))
 		last.Text, last.TokenIDs = last.Text+m.Text, nil
+	}
+	if r.kept != nil {
+		r.kept.list = out
 	}
 	return out
 }

@@ -78,7 +78,6 @@ func (p *Post) Do(ctx context.Context, text []byte, timeout time.Duration, most 
 	}
 	now := time.Now()
 	out := buffers.Get().(*[]byte)
-	defer buffers.Put(out)
 	*out = append((*out)[:0], p.head...)
 	*out = strconv.AppendInt(*out, int64(len(text)), 10)
 	*out = append(*out, "\r\n\r\n"...)
@@ -88,10 +87,11 @@ func (p *Post) Do(ctx context.Context, text []byte, timeout time.Duration, most 
 		kept := c != nil
 		if !kept {
 			if c, err = p.dial(ctx, timeout); err != nil {
+				buffers.Put(out)
 				return a, true, err
 			}
 		}
-		if a, ok, err = c.post(ctx, now, timeout, *out, kept, most); err != errStale {
+		if a, ok, err = c.post(ctx, now, timeout, out, kept, most); err != errStale {
 			return a, ok, err
 		}
 	}
@@ -125,7 +125,7 @@ type talk struct {
 
 	conn  *conn
 	check bool    // the connection was kept: it must have nothing to say
-	out   []byte  // to be sent
+	out   *[]byte // to be sent; nil when it is
 	in    *[]byte // what came
 	n     int     // bytes of it
 	werr  error
@@ -161,14 +161,13 @@ func (t *talk) step(fd uintptr) bool {
 		}
 	}
 	if t.out != nil {
-		n := writeSome(fd, t.out)
-		if n < len(t.out) {
-			if _, t.werr = t.conn.Conn.Write(t.out[n:]); t.werr != nil {
-				return true
-			}
+		out := *t.out
+		if n := writeSome(fd, out); n < len(out) {
+			_, t.werr = t.conn.Conn.Write(out[n:])
 		}
+		buffers.Put(t.out) // the answer may take its time
 		t.out = nil
-		return false
+		return t.werr != nil
 	}
 	if t.in == nil {
 		t.in = buffers.Get().(*[]byte)
@@ -187,9 +186,10 @@ func (t *talk) step(fd uintptr) bool {
 	return true
 }
 
-// post makes a call.
-func (c *conn) post(ctx context.Context, now time.Time, timeout time.Duration, out []byte, kept bool, most int64) (a Answer, ok bool, err error) {
+// post makes a call. The buffer out is used up, except after errStale.
+func (c *conn) post(ctx context.Context, now time.Time, timeout time.Duration, out *[]byte, kept bool, most int64) (a Answer, ok bool, err error) {
 	if err := c.begin(); err != nil {
+		buffers.Put(out)
 		c.Close()
 		return a, true, err
 	}
@@ -206,6 +206,9 @@ func (c *conn) post(ctx context.Context, now time.Time, timeout time.Duration, o
 	t := c.talk
 	t.check, t.out, t.n, t.werr, t.rerr = kept, out, 0, nil, nil
 	err = t.raw.Read(t.visit)
+	if t.out != nil && t.werr != errStale {
+		buffers.Put(t.out) // nothing was sent
+	}
 	t.out = nil
 	whole := false
 	switch {

@@ -259,6 +259,9 @@ func (l *Line) Ended() *Fault {
 }
 
 func verdictOf(err error) Verdict {
+	if err == nil {
+		return Never
+	}
 	var f *Fault
 	if errors.As(err, &f) {
 		return f.Verdict

@@ -3,7 +3,6 @@ package tool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"net/url"
 	"os"
@@ -112,8 +111,10 @@ const Passage = "passage:"
 
 // link is where a passage can be visited.
 func link(id string) string {
-	if u, err := url.Parse(id); err == nil && u.Host != "" {
-		return id
+	if strings.Contains(id, "//") { // no host without
+		if u, err := url.Parse(id); err == nil && u.Host != "" {
+			return id
+		}
 	}
-	return fmt.Sprint(Passage, id)
+	return Passage + id
 }

@@ -57,7 +57,7 @@ const (
 // Search asks the server. The error is a *fail.Error of kind Service whose cause
 // is a *retry.Fault.
 func (r *Remote) Search(ctx context.Context, queries []string, k int) ([][]Hit, error) {
-	body := []byte(`{"queries":[`)
+	body := append(make([]byte, 0, 256), `{"queries":[`...)
 	for i, q := range queries {
 		if i > 0 {
 			body = append(body, ',')
@@ -159,6 +159,9 @@ func readHits(text []byte, queries int) ([][]Hit, error) {
 	}
 	out := make([][]Hit, queries)
 	for i, list := range *in.Result {
+		if len(list) > 0 {
+			out[i] = make([]Hit, 0, len(list))
+		}
 		for _, h := range list {
 			d := h.Document
 			if d.Contents == "" {

@@ -33,7 +33,7 @@ func scanRetrieved(body []byte) (out retrieved, ok bool) {
 		}
 		out.Result = new([][]retrievedHit)
 		s.Array(func() {
-			list := []retrievedHit{}
+			list := make([]retrievedHit, 0, 4)
 			s.Array(func() { list = append(list, scanHit(s)) })
 			*out.Result = append(*out.Result, list)
 		})

@@ -60,6 +60,9 @@ func search(ctx context.Context, in Searcher, queries []string, t recipe.Tool) (
 	}
 	out := make([][]Hit, len(queries))
 	for i, list := range all[:min(len(all), len(queries))] {
+		if len(list) > 0 {
+			out[i] = make([]Hit, 0, min(len(list), t.TopK))
+		}
 		for _, h := range list[:min(len(list), t.TopK)] {
 			if t.Threshold == 0 || h.Score >= t.Threshold {
 				out[i] = append(out[i], h)
