@@ -162,10 +162,12 @@ cuda-check:
 test-gpu:
 	$(CUDA) $(GO) test $(CUDA_TAGS) -count=1 ./internal/cuda ./internal/tensor/cuda
 	$(CUDA) $(GO) test $(CUDA_TAGS) -count=1 -run GPU ./internal/model/... ./train
+	$(CUDA) $(GO) test $(CUDA_TAGS) -count=1 ./indexer/flat/gpu
 bench-gpu:
 	$(CUDA) $(GO) run $(CUDA_TAGS) ./internal/model/qwenvl/gpubench --python "$(PYTHON)" --out build/bench/gpu-train.json --only "$(BENCH_ONLY)" || test $$? = 3
 	$(CUDA) $(GO) run $(CUDA_TAGS) ./indexer/embedbench --python "$(PYTHON)" --out build/bench/gpu-embed.json --only "$(BENCH_ONLY)" || test $$? = 3
-	$(GO) run $(TAGS) ./internal/bench/merge --out build/bench-gpu.json build/bench/gpu-train.json build/bench/gpu-embed.json
+	$(CUDA) $(GO) run $(CUDA_TAGS) ./indexer/searchbench --python "$(PYTHON)" --out build/bench/gpu-search.json --only "$(BENCH_ONLY)" || test $$? = 3
+	$(GO) run $(TAGS) ./internal/bench/merge --out build/bench-gpu.json build/bench/gpu-train.json build/bench/gpu-embed.json build/bench/gpu-search.json
 
 # Every fuzz target for FUZZTIME, two at once. What one finds lies in testdata/fuzz
 # of its package; mended, it is committed as a seed.

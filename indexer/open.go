@@ -10,6 +10,7 @@ import (
 
 	"searchloop/corpus"
 	"searchloop/indexer/encoder/served"
+	"searchloop/indexer/flat/gpu"
 	"searchloop/indexer/passages"
 	"searchloop/internal/fail"
 	"searchloop/internal/manifest"
@@ -21,6 +22,7 @@ type Option func(*places)
 type places struct {
 	encoder, passages string
 	server            served.Options
+	gpu               gpu.Options
 }
 
 // WithEncoder names the encoder's folder, or its server's address, when it is not
@@ -34,6 +36,10 @@ func WithPassages(dir string) Option { return func(p *places) { p.passages = dir
 // WithServer says how a server of the encoder is asked, if it is in one. What
 // decides its vectors is the index' to say.
 func WithServer(o served.Options) Option { return func(p *places) { p.server = o } }
+
+// WithDevice says where flat indices are searched; without it on the CPU. Hits are
+// the same everywhere.
+func WithDevice(o gpu.Options) Option { return func(p *places) { p.gpu = o } }
 
 // Open opens the index dataset at dir. It refuses parts that do not belong
 // together: shards of another dimension or number of rows than index.json says,
@@ -73,6 +79,9 @@ func Open(ctx context.Context, dir string, options ...Option) (*Index, error) {
 	}
 	if own, flat := x.vectors.(exact); err == nil && flat && served.Is(at.encoder) && d.Space.Content == "" {
 		err = fail.Wrap(fail.BadInput, "open index", dir, sameVectors(ctx, x.encoder, x.passages.At, own.Set))
+	}
+	if err == nil {
+		err = x.place(dir, at.gpu)
 	}
 	if err != nil {
 		return nil, errors.Join(err, x.Close())

@@ -9,6 +9,7 @@ import (
 
 	"searchloop/indexer/faiss"
 	"searchloop/indexer/flat"
+	"searchloop/indexer/flat/gpu"
 	"searchloop/internal/fail"
 )
 
@@ -20,14 +21,40 @@ type searcher interface {
 	Close() error
 }
 
-// exact is a flat set. It has no effort to choose.
-type exact struct{ *flat.Set }
+// exact is a flat set, which GPUs may search. It has no effort to choose.
+type exact struct {
+	*flat.Set
+	on *gpu.Set // or nil
+}
 
 func (x exact) SearchRange(ctx context.Context, queries []float32, k int, e faiss.Effort, among flat.Range) ([][]flat.Hit, error) {
 	if (e != faiss.Effort{}) {
 		return nil, &fail.Error{Kind: fail.Usage, Op: "search index", Err: errors.New("nprobe and ef_search mean nothing to an exact index"), Hint: "leave them out"}
 	}
+	if x.on != nil {
+		return x.on.SearchRange(ctx, queries, k, among)
+	}
 	return x.Set.SearchRange(ctx, queries, k, among)
+}
+
+func (x exact) Close() error {
+	var err error
+	if x.on != nil {
+		err = x.on.Close()
+	}
+	return errors.Join(err, x.Set.Close())
+}
+
+// place takes the vectors to the GPUs that o names, if any.
+func (x *Index) place(dir string, o gpu.Options) error {
+	own, flat := x.vectors.(exact)
+	if !flat {
+		return gpu.Unable(o, "open index", dir, fmt.Sprintf("it is of the kind %s, which FAISS searches, and FAISS is used without its GPU part (the C API of a faiss built with FAISS_ENABLE_GPU and FAISS_ENABLE_C_API)", x.d.Factory))
+	}
+	var err error
+	own.on, err = gpu.Open(own.Set, o)
+	x.vectors = own
+	return err
 }
 
 func (x exact) ShardRows() []int64 {
@@ -85,5 +112,5 @@ func openKind(paths, sketches []string, d Description) (searcher, error) {
 			return nil, errors.Join(err, set.Close())
 		}
 	}
-	return exact{set}, nil
+	return exact{Set: set}, nil
 }

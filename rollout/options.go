@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"searchloop/corpus/publish"
+	"searchloop/indexer/flat/gpu"
 	"searchloop/internal/budget"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
@@ -47,6 +48,7 @@ type Options struct {
 	TextIndex  string   // index dataset; needed for text search unless the recipe names a server
 	ImageIndex string   // likewise for image search by text
 	Encoder    string   // server of the indices' encoder, when it moved
+	Search     gpu.Flags
 	Gallery    string   // passages dataset with images, for crop_and_search
 	Pages      []string // passages datasets whose ids are addresses, for visit
 

@@ -139,7 +139,7 @@ func openSources(ctx context.Context, r *job.Run, rec *recipe.Recipe, o Options,
 		case dir == "":
 			return nil, nil
 		}
-		where := []indexer.Option{indexer.WithServer(served.Options{Parallel: max(1, rec.Rollout.Concurrency), Retry: patience, Log: r.Log, Tape: o.tape})}
+		where := []indexer.Option{indexer.WithServer(served.Options{Parallel: max(1, rec.Rollout.Concurrency), Retry: patience, Log: r.Log, Tape: o.tape}), indexer.WithDevice(o.Search.Options(r.Log))}
 		if o.Encoder != "" {
 			where = append(where, indexer.WithEncoder(o.Encoder))
 		}

@@ -87,7 +87,7 @@ func (f *File) Close() error {
 // Row is vector i as float32: read only, and valid until Close, because it may be
 // a view of the file.
 func (f *File) Row(i int64) []float32 {
-	b := f.rows(i, i+1)
+	b := f.Stored(i, i+1)
 	if f.Format == Flat && nativeLittle && mayMisalign {
 		return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), f.Dim)
 	}
@@ -96,9 +96,9 @@ func (f *File) Row(i int64) []float32 {
 	return v
 }
 
-// rows is rows lo to hi-1 as stored.
-func (f *File) rows(lo, hi int64) []byte {
-	n := f.rowBytes()
+// Stored is rows lo to hi-1 as stored: a view of the file, valid until Close.
+func (f *File) Stored(lo, hi int64) []byte {
+	n := f.RowBytes()
 	return f.codes[lo*n : hi*n : hi*n]
 }
 

@@ -80,11 +80,11 @@ func (h Header) start() int64 {
 	return sqHeader
 }
 
-// rowBytes is the size of a vector.
-func (h Header) rowBytes() int64 { return int64(h.Dim * h.Format.kind().Bytes()) }
+// RowBytes is the size of a vector.
+func (h Header) RowBytes() int64 { return int64(h.Dim * h.Format.kind().Bytes()) }
 
 // Size is the exact size of the file in bytes.
-func (h Header) Size() int64 { return h.start() + h.rowBytes()*h.Rows }
+func (h Header) Size() int64 { return h.start() + h.RowBytes()*h.Rows }
 
 // bytes is the header as FAISS writes it (little-endian, no padding).
 func (h Header) bytes() []byte {
@@ -115,12 +115,12 @@ func (h Header) bytes() []byte {
 	b = le.AppendUint32(b, 0) // ranges from minimum to maximum,
 	b = le.AppendUint32(b, 0) // and not beyond (a float32 0)
 	b = le.AppendUint64(b, uint64(h.Dim))
-	b = le.AppendUint64(b, uint64(h.rowBytes())) // bytes of a vector
+	b = le.AppendUint64(b, uint64(h.RowBytes())) // bytes of a vector
 	b = le.AppendUint64(b, uint64(len(h.Trained)))
 	for _, x := range h.Trained {
 		b = le.AppendUint32(b, math.Float32bits(x))
 	}
-	return le.AppendUint64(b, uint64(h.Rows*h.rowBytes()))
+	return le.AppendUint64(b, uint64(h.Rows*h.RowBytes()))
 }
 
 // kinds names the FAISS files people are likely to bring, for the message that
@@ -217,8 +217,8 @@ func (h *Header) quantizer(b []byte) string {
 	if d := le.Uint64(b[49:]); d != uint64(h.Dim) {
 		return fmt.Sprintf("the quantizer has dimension %d, the index %d", d, h.Dim)
 	}
-	if n := le.Uint64(b[57:]); n != uint64(h.rowBytes()) {
-		return fmt.Sprintf("header says %d bytes a vector where %d are needed", n, h.rowBytes())
+	if n := le.Uint64(b[57:]); n != uint64(h.RowBytes()) {
+		return fmt.Sprintf("header says %d bytes a vector where %d are needed", n, h.RowBytes())
 	}
 	if n := le.Uint64(b[65:]); n != uint64(trained) {
 		return fmt.Sprintf("header says %d trained numbers where %d are needed", n, trained)
@@ -242,7 +242,7 @@ func (h *Header) readTrained(path string, b []byte) error {
 			return &fail.Error{Kind: fail.BadInput, Op: "open index", Path: path, Err: fmt.Errorf("column %d's range holds NaN or an infinity", i%h.Dim), Hint: rebuild}
 		}
 	}
-	if n := le.Uint64(b[at:]); n != uint64(h.Rows*h.rowBytes()) {
+	if n := le.Uint64(b[at:]); n != uint64(h.Rows*h.RowBytes()) {
 		return &fail.Error{Kind: fail.BadInput, Op: "open index", Path: path, Err: fmt.Errorf("header says %d bytes of codes for %d vectors of %d", n, h.Rows, h.Dim), Hint: rebuild}
 	}
 	return nil

@@ -24,9 +24,9 @@ func (f *File) Cut(w io.Writer, lo, hi int64) error {
 }
 
 func (f *File) copyRows(w io.Writer, lo, hi int64) error {
-	step := max(1, copyBytes/f.rowBytes())
+	step := max(1, copyBytes/f.RowBytes())
 	for ; lo < hi; lo += step {
-		if _, err := w.Write(f.rows(lo, min(lo+step, hi))); err != nil {
+		if _, err := w.Write(f.Stored(lo, min(lo+step, hi))); err != nil {
 			return fail.Wrap(fail.Disk, "copy index", f.Path, err)
 		}
 	}

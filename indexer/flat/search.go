@@ -53,7 +53,7 @@ func (g *search) tasks(block int64) []task {
 }
 
 // blockOf is the rows of a block: whole panels of package dots.
-func blockOf(h Header) int64 { return max(16, blockBytes/h.rowBytes()/16*16) }
+func blockOf(h Header) int64 { return max(16, blockBytes/h.RowBytes()/16*16) }
 
 func (g *search) run(out [][]Hit) error {
 	if g.set.sketches != nil && g.n <= sketchQueries {
@@ -147,7 +147,7 @@ func (g *search) blocks(f *File, t task, s scorer, then func(lo int64, scores []
 		hi := min(lo+block, t.hi)
 		width := int(hi - lo)
 		scores := (*buf)[:g.n*width]
-		s.score(scores, f.rows(lo, hi), f.rows(hi, min(hi+block, f.Rows)), width)
+		s.score(scores, f.Stored(lo, hi), f.Stored(hi, min(hi+block, f.Rows)), width)
 		if err := then(lo, scores, width); err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (g *search) scorer(f *File, rows int64) scorer {
 		}}
 	}
 	var base []float32
-	job.Queries, base = f.fold(g.queries)
+	job.Queries, base = f.Fold(g.queries)
 	return scorer{score: func(scores []float32, rows, next []byte, width int) {
 		job.Rows, job.Next = rows, next
 		job.Scores(scores, width)
@@ -204,9 +204,9 @@ func (g *search) scorer(f *File, rows int64) scorer {
 	}}
 }
 
-// fold takes the decoding of SQ8 into the queries: the inner product of query q
+// Fold takes the decoding of SQ8 into the queries: the inner product of query q
 // with a row is base[q] + the inner product of folded query q with the row's codes.
-func (h *Header) fold(queries []float32) (folded, base []float32) {
+func (h *Header) Fold(queries []float32) (folded, base []float32) {
 	folded = make([]float32, len(queries))
 	base = make([]float32, len(queries)/h.Dim)
 	low, step := h.Trained[:h.Dim], h.Trained[h.Dim:]

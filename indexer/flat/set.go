@@ -132,18 +132,10 @@ func (s *Set) Search(ctx context.Context, queries []float32, k int) ([][]Hit, er
 
 // SearchRange is Search among the rows of a range only.
 func (s *Set) SearchRange(ctx context.Context, queries []float32, k int, among Range) ([][]Hit, error) {
-	if len(queries)%s.dim != 0 {
-		return nil, &fail.Error{Kind: fail.BadInput, Op: "search", Err: fmt.Errorf("%d numbers are not whole query vectors of dimension %d", len(queries), s.dim),
-			Hint: "the queries must come from the encoder that the index was built with"}
+	k, among, err := s.Admit(queries, k, among)
+	if err != nil {
+		return nil, err
 	}
-	if k < 0 {
-		return nil, fail.New(fail.BadInput, "search", "", "k is %d", k)
-	}
-	if i := NotFinite(queries); i >= 0 {
-		return nil, &fail.Error{Kind: fail.BadInput, Op: "search", Row: int64(i/s.dim) + 1, Err: errNotFinite}
-	}
-	among = Range{max(among.From, 0), min(among.To, s.rows)}
-	k = int(max(min(int64(k), among.To-among.From), 0))
 	out := make([][]Hit, len(queries)/s.dim)
 	if k == 0 {
 		return out, nil
@@ -156,4 +148,21 @@ func (s *Set) SearchRange(ctx context.Context, queries []float32, k int, among R
 		}
 	}
 	return out, nil
+}
+
+// Admit checks the arguments of a search and cuts the range to the rows there are,
+// and k to the rows of the range.
+func (s *Set) Admit(queries []float32, k int, among Range) (int, Range, error) {
+	if len(queries)%s.dim != 0 {
+		return 0, among, &fail.Error{Kind: fail.BadInput, Op: "search", Err: fmt.Errorf("%d numbers are not whole query vectors of dimension %d", len(queries), s.dim),
+			Hint: "the queries must come from the encoder that the index was built with"}
+	}
+	if k < 0 {
+		return 0, among, fail.New(fail.BadInput, "search", "", "k is %d", k)
+	}
+	if i := NotFinite(queries); i >= 0 {
+		return 0, among, &fail.Error{Kind: fail.BadInput, Op: "search", Row: int64(i/s.dim) + 1, Err: errNotFinite}
+	}
+	among = Range{max(among.From, 0), min(among.To, s.rows)}
+	return int(max(min(int64(k), among.To-among.From), 0)), among, nil
 }

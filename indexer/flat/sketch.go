@@ -105,7 +105,7 @@ func (g *search) rescore(q int, parts []candidates, tasks []task, slacks [][]flo
 		f, start := g.set.files[tasks[i].shard], g.set.starts[tasks[i].shard]
 		parts[i].drop(lower.heap[0].Score - slacks[tasks[i].shard][q])
 		for _, h := range parts[i].hits {
-			job.Rows = f.rows(h.Row-start, h.Row-start+1)
+			job.Rows = f.Stored(h.Row-start, h.Row-start+1)
 			var score [1]float32
 			job.Scores(score[:], 1)
 			if score[0] != score[0] {

@@ -119,6 +119,11 @@ func merge(parts []top, k int) []Hit {
 	for i := range parts {
 		all = append(all, parts[i].heap...)
 	}
-	slices.SortFunc(all, compare)
-	return slices.Clip(all[:min(k, n)])
+	return Best(all, k)
+}
+
+// Best sorts hits, best first, equal scores by row, and keeps at most k.
+func Best(hits []Hit, k int) []Hit {
+	slices.SortFunc(hits, compare)
+	return slices.Clip(hits[:min(k, len(hits))])
 }

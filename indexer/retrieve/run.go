@@ -8,6 +8,7 @@ import (
 
 	"searchloop/indexer"
 	"searchloop/indexer/encoder/served"
+	"searchloop/indexer/flat/gpu"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 )
@@ -20,13 +21,14 @@ type RunOptions struct {
 	EncoderServer     served.Options // how the encoder is asked, if it is in a server
 	Words             string         // folder for the index of words; "": vectors alone
 	Server            Options
+	Device            gpu.Flags
 }
 
 // Run serves the index until the job is told to stop; requests in flight are
 // answered first.
 func Run(ctx context.Context, r *job.Run, o RunOptions) error {
 	o.EncoderServer.Log = r.Log
-	where := []indexer.Option{indexer.WithServer(o.EncoderServer)}
+	where := []indexer.Option{indexer.WithServer(o.EncoderServer), indexer.WithDevice(o.Device.Options(r.Log))}
 	if o.Encoder != "" {
 		where = append(where, indexer.WithEncoder(o.Encoder))
 	}

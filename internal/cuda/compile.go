@@ -142,6 +142,7 @@ func (d *Device) Load(modules []string) (map[string]*Module, error) {
 			return nil, fail.Wrap(fail.Service, "load kernels", name, err)
 		}
 		out[name] = m
+		d.loaded = append(d.loaded, m)
 	}
 	return out, nil
 }

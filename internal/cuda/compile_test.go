@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"testing"
 )
@@ -19,12 +20,15 @@ func TestKernelsCompile(t *testing.T) {
 	}
 	for _, module := range Sources() {
 		for _, capability := range []int{80, 90} {
-			cubin, err := Compile(module, capability)
-			if err != nil {
-				t.Error(err)
-			} else if !bytes.HasPrefix(cubin, []byte("\x7fELF")) {
-				t.Errorf("%s for sm_%d is no cubin", module, capability)
-			}
+			t.Run(fmt.Sprintf("%s sm_%d", module, capability), func(t *testing.T) {
+				t.Parallel()
+				cubin, err := Compile(module, capability)
+				if err != nil {
+					t.Error(err)
+				} else if !bytes.HasPrefix(cubin, []byte("\x7fELF")) {
+					t.Errorf("%s for sm_%d is no cubin", module, capability)
+				}
+			})
 		}
 	}
 }

@@ -29,6 +29,16 @@ static int encode(void *out, unsigned long long address, unsigned long long cols
 	memcpy(out, &m, sizeof m);
 	return e;
 }
+// encode_bytes does so for rows of bytes, in boxes of 128 bytes and box_rows rows.
+static int encode_bytes(void *out, unsigned long long address, unsigned long long bytes, unsigned long long rows, unsigned long long pitch, unsigned box_rows) {
+	cuuint64_t dims[2] = {bytes, rows}, strides[1] = {pitch};
+	cuuint32_t box[2] = {128, box_rows}, steps[2] = {1, 1};
+	CUtensorMap m;
+	int e = cuTensorMapEncodeTiled(&m, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)address, dims, strides, box, steps,
+		CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	memcpy(out, &m, sizeof m);
+	return e;
+}
 static const char *error_name(int code) {
 	const char *s = 0;
 	return cuGetErrorName(code, &s) ? 0 : s;
@@ -62,7 +72,8 @@ type Device struct {
 	blas    *blas
 	pinned  unsafe.Pointer // staging memory of the host
 	stages  chan *stage    // of Later
-	held    map[Ptr]int64  // bytes by allocation
+	loaded  []*Module
+	held    map[Ptr]int64 // bytes by allocation
 	used    int64
 	peak    int64
 }
@@ -92,6 +103,15 @@ func errorName(code int) string {
 		return fmt.Sprintf("%s (%d)", C.GoString(s), code)
 	}
 	return fmt.Sprintf("error %d", code)
+}
+
+// Count is the number of GPUs that the driver shows.
+func Count() (int, error) {
+	if err := openDriver(); err != nil {
+		return 0, err
+	}
+	n, err := cu.NumDevices()
+	return n, fail.Wrap(fail.Usage, "count GPUs", "", err)
 }
 
 // Open takes the GPU of the given number. The kernels need compute capability
@@ -145,6 +165,28 @@ func Open(ordinal int) (*Device, error) {
 	return d, nil
 }
 
+// Close gives back the device's memory and kernels, when the work queued so far is
+// done. The Device is no use afterwards.
+func (d *Device) Close() (err error) {
+	defer Guard(&err)
+	d.Wait()
+	d.must("close", func() error {
+		var errs []error
+		for p := range d.held {
+			errs = append(errs, cu.MemFree(cu.DevicePtr(p)))
+		}
+		for _, m := range d.loaded {
+			errs = append(errs, m.m.Unload())
+		}
+		for len(d.stages) > 0 {
+			errs = append(errs, cu.MemFreeHost((<-d.stages).memory))
+		}
+		return errors.Join(append(errs, cu.MemFreeHost(d.pinned), d.stream.Destroy())...)
+	})
+	d.held, d.loaded, d.used = map[Ptr]int64{}, nil, 0
+	return nil
+}
+
 // pinnedSize is the size of the staging memory. Pageable memory would be copied
 // by the driver through a buffer of its own, in smaller pieces.
 const pinnedSize = 16 << 20
@@ -178,7 +220,7 @@ func (d *Device) hint(err error) string {
 		return ""
 	}
 	free, total := d.Memory()
-	return fmt.Sprintf("%.1f GiB are held by this program and %.1f of %.1f GiB are free: take smaller packs, or a larger GPU, or end what else runs on it", gib(d.used), gib(free), gib(total))
+	return fmt.Sprintf("%.1f GiB are held by this program and %.1f of %.1f GiB are free: ask for less (smaller packs, fewer bytes a number), or take a larger GPU, or end what else runs on it", gib(d.used), gib(free), gib(total))
 }
 
 func gib(n int64) float64 { return float64(n) / (1 << 30) }
@@ -347,6 +389,27 @@ func (d *Device) Clear(p Ptr, bytes int) {
 // Wait returns when all queued work is done.
 func (d *Device) Wait() { d.must("wait", d.stream.Synchronize) }
 
+// Mark is a place in the queue of work.
+type Mark struct{ e cu.Event }
+
+// Mark marks the end of what is queued now.
+func (d *Device) Mark() (m Mark) {
+	d.must("mark", func() (err error) {
+		if m.e, err = cu.MakeEvent(cu.DisableTiming); err != nil {
+			return err
+		}
+		return m.e.Record(d.stream)
+	})
+	return m
+}
+
+// Await returns when the work before the mark is done; a mark serves once.
+func (d *Device) Await(m Mark) {
+	d.must("wait", func() error {
+		return errors.Join(m.e.Synchronize(), cu.DestroyEvent(&m.e))
+	})
+}
+
 // Time runs f and returns the seconds the device needed for what f queued.
 func (d *Device) Time(f func()) float64 {
 	var a, b cu.Event
@@ -399,6 +462,19 @@ func (d *Device) Matrix(p Ptr, rows, cols, stride, boxRows int) Map {
 	var m Map
 	d.must("describe a matrix", func() error {
 		if code := C.encode(unsafe.Pointer(&m), C.ulonglong(p), C.ulonglong(cols), C.ulonglong(rows), C.ulonglong(2*stride), C.uint(boxRows)); code != 0 {
+			return errors.New(errorName(int(code)))
+		}
+		return nil
+	})
+	return m
+}
+
+// Bytes describes rows of bytes, pitch apart, for boxes of 128 bytes and boxRows
+// rows (at most 256) with the 128-byte swizzle. p and pitch are multiples of 16.
+func (d *Device) Bytes(p Ptr, rows, bytes, pitch int64, boxRows int) Map {
+	var m Map
+	d.must("describe rows", func() error {
+		if code := C.encode_bytes(unsafe.Pointer(&m), C.ulonglong(p), C.ulonglong(bytes), C.ulonglong(rows), C.ulonglong(pitch), C.uint(boxRows)); code != 0 {
 			return errors.New(errorName(int(code)))
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"searchloop/indexer/encoder/served"
 	"searchloop/indexer/faiss"
+	"searchloop/indexer/flat/gpu"
 	"searchloop/indexer/retrieve"
 	"searchloop/internal/job"
 )
@@ -15,6 +16,7 @@ import (
 type command struct {
 	job.Serving
 	Server     served.Flags  `embed:""`
+	GPU        gpu.Flags     `embed:""`
 	Index      string        `required:"" placeholder:"DIR" help:"Index dataset."`
 	Addr       string        `default:":9000" help:"Address to listen on."`
 	Topk       int           `default:"3" help:"Documents a query when the request does not say."`
@@ -31,7 +33,7 @@ type command struct {
 }
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
-	return retrieve.Run(ctx, r, retrieve.RunOptions{Index: c.Index, Addr: c.Addr, Encoder: c.Encoder, Passages: c.Passages, Words: c.Words, EncoderServer: c.Server.Options(),
+	return retrieve.Run(ctx, r, retrieve.RunOptions{Index: c.Index, Addr: c.Addr, Encoder: c.Encoder, Passages: c.Passages, Words: c.Words, EncoderServer: c.Server.Options(), Device: c.GPU,
 		Server: retrieve.Options{TopK: c.Topk, MaxTopK: c.MaxTopk, MaxQueries: c.MaxQueries, Waiting: c.Waiting, Batch: c.Batch, Patience: c.Patience,
 			Effort: faiss.Effort{NProbe: c.NProbe, EfSearch: c.EfSearch}}})
 }

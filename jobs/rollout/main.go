@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"searchloop/corpus/publish"
+	"searchloop/indexer/flat/gpu"
 	"searchloop/internal/budget"
 	"searchloop/internal/job"
 	"searchloop/rollout"
@@ -20,6 +21,7 @@ type command struct {
 	TextIndex   string        `placeholder:"DIR" help:"Index of passages, for text_search."`
 	ImageIndex  string        `placeholder:"DIR" help:"Index of an image corpus, for image_search_by_text_query."`
 	Encoder     string        `placeholder:"URL" help:"Server of the indices' encoder (key: EMBED_API_KEY), when it is not where it was when they were made."`
+	Search      gpu.Flags     `embed:"" prefix:"index-" group:"Search in this process"`
 	Gallery     string        `placeholder:"DIR" help:"Passages with images, for crop_and_search."`
 	Pages       []string      `sep:"none" placeholder:"DIR" help:"Passages whose ids are addresses, for visit (repeatable)."`
 	Published   string        `placeholder:"DIR" help:"Public addresses of the questions' images (lens --publish), for live lens search."`
@@ -51,7 +53,7 @@ type command struct {
 
 func (c *command) Run(ctx context.Context, r *job.Run) error {
 	return rollout.Run(ctx, r, rollout.Options{
-		Questions: c.Questions, Images: c.Images, Lens: c.Lens, TextIndex: c.TextIndex, ImageIndex: c.ImageIndex, Encoder: c.Encoder, Gallery: c.Gallery, Pages: c.Pages,
+		Questions: c.Questions, Images: c.Images, Lens: c.Lens, TextIndex: c.TextIndex, ImageIndex: c.ImageIndex, Encoder: c.Encoder, Search: c.Search, Gallery: c.Gallery, Pages: c.Pages,
 		Publish:   publish.Options{To: c.Publish, Endpoint: c.Endpoint, Public: c.Public, Expires: c.Expires},
 		Published: c.Published, Cache: c.Cache, Record: c.Record, Replay: c.Replay, Frozen: c.Frozen, MaxCost: c.MaxCost, Limits: budget.Limits{Dollars: c.MaxCost, Requests: c.MaxRequests, Tokens: c.MaxTokens},
 		Policy: c.Policy, PolicyURLs: c.PolicyURL, PolicyModel: c.PolicyModel, PolicyAPI: c.PolicyAPI, Tokenizer: c.Tokenizer, Script: c.Script,

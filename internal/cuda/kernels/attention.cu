@@ -8,9 +8,6 @@
 // A tile has 64 rows. Rows of q, k and v lie stride values apart; a head is d
 // values wide, computed as D ≥ d, a multiple of 16, with zeros.
 
-__device__ __forceinline__ void ldmatrix4(u32 (&r)[4], u32 a) {
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a));
-}
 __device__ __forceinline__ void ldmatrix4_trans(u32 (&r)[4], u32 a) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a));
 }

@@ -16,8 +16,6 @@ struct shape {
 	float scale;
 };
 
-__device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-
 // sees is the number of keys that query row r of the pack sees.
 __device__ __forceinline__ int sees(const shape &s, int seq, int r, int last) {
 	if (r >= last) return 0;

@@ -4,6 +4,7 @@
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef long long i64;
+typedef unsigned long long u64;
 
 #define INF __int_as_float(0x7f800000)
 
@@ -35,6 +36,13 @@ __device__ __forceinline__ eight load8(const bf16 *p) {
 }
 __device__ __forceinline__ void store8(bf16 *p, const eight &v) {
 	*reinterpret_cast<uint4 *>(p) = make_uint4(pack(v.x[0], v.x[1]), pack(v.x[2], v.x[3]), pack(v.x[4], v.x[5]), pack(v.x[6], v.x[7]));
+}
+
+__device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+// Four 8 by 8 matrices of 16 bits; lane 8i+j holds the address of row j of matrix i.
+__device__ __forceinline__ void ldmatrix4(u32 (&r)[4], u32 a) {
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a));
 }
 
 __device__ __forceinline__ float warp_sum(float x) {

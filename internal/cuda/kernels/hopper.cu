@@ -12,10 +12,6 @@
 // nothing is summed in an order that changes.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// map tells the copy engine where a matrix lies: CUtensorMap of the driver, with
-// boxes of 64 columns and the 128-byte swizzle.
-struct alignas(64) map { char opaque[128]; };
-
 // fetch begins to copy rows [row, row+R) of a head's D columns to blocks
 // [D/64][R][64], and says so to the barrier. Rows beyond the end of the matrix
 // are zeros; those beyond the end of the sequence are another's, and masked.
@@ -38,16 +34,6 @@ template <int R> __device__ __forceinline__ u64 rows16(u32 block, int i) { retur
 // it arrive and the bytes that were announced, and an empty one, on which the
 // 256 computing threads arrive. Stage i of a ring of two is used for the i/2-th
 // time in phase i/2.
-__device__ __forceinline__ void barrier_init(u32 b, int count) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(b), "r"(count)); }
-__device__ __forceinline__ void barrier_arrive(u32 b) { asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(b) : "memory"); }
-__device__ __forceinline__ void barrier_expect(u32 b, int bytes) {
-	asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(b), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(u32 b, int parity) {
-	asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @p bra done; bra again; done: }" ::"r"(b), "r"(parity) : "memory");
-}
-__device__ __forceinline__ void barriers_ready() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
 struct ring {
 	u32 base; // full, full, empty, empty
 	__device__ __forceinline__ void init(int fillers, int takers) {
@@ -68,9 +54,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
-
-template <int N> __device__ __forceinline__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
-template <int N> __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
 // store writes rows r0 and r1, where they are before last, each times its factor.
 template <int D>

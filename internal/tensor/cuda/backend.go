@@ -16,6 +16,8 @@ package cuda
 import (
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -51,7 +53,7 @@ func New(ordinal int) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{d: d, kernels: map[string]*cuda.Kernel{}, free: map[int][]ptr{}}
-	if b.modules, err = d.Load(cuda.Sources()); err != nil {
+	if b.modules, err = d.Load(slices.DeleteFunc(cuda.Sources(), func(m string) bool { return strings.HasPrefix(m, "search") })); err != nil {
 		return nil, err
 	}
 	return b, nil

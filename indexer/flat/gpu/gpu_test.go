@@ -1,0 +1,415 @@
+//go:build cuda
+
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"searchloop/indexer/flat"
+	"searchloop/internal/cuda"
+	"searchloop/internal/fail"
+)
+
+func TestMain(m *testing.M) {
+	if _, err := cuda.Open(0); err != nil && os.Getenv("GPU_REQUIRED") == "" {
+		fmt.Println("tests of the GPU are left out:", err)
+		absent = true
+	}
+	os.Exit(m.Run())
+}
+
+var absent bool
+
+func needGPU(t testing.TB) {
+	t.Helper()
+	if absent {
+		t.Skip("no GPU")
+	}
+}
+
+// write makes files of the given numbers of rows.
+func write(t testing.TB, format flat.Format, dim int, v []float32, cuts ...int) *flat.Set {
+	t.Helper()
+	var paths []string
+	at := 0
+	for i, c := range append(cuts, len(v)/dim) {
+		h := flat.Header{Dim: dim, Rows: int64(c - at), Format: format}
+		if format == flat.SQ8 { // every file has its own ranges
+			var r flat.Ranges
+			r.Add(v[at*dim:c*dim], dim)
+			h.Trained = r.Trained(dim)
+		}
+		path := filepath.Join(t.TempDir(), fmt.Sprintf("%d.index", i))
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := h.Writer(f)
+		if err == nil {
+			err = errors.Join(w.Write(v[at*dim:c*dim]), w.Close(), f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths, at = append(paths, path), c
+	}
+	s, err := flat.OpenSet(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func open(t testing.TB, host *flat.Set, o Options) *Set {
+	t.Helper()
+	o.Device, o.Log = "cuda:0", slog.New(slog.DiscardHandler)
+	s, err := Open(host, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// same compares a search with the CPU's, to the bit.
+func same(t *testing.T, name string, host *flat.Set, s *Set, q []float32, k int, among flat.Range) {
+	t.Helper()
+	want, err := host.SearchRange(context.Background(), q, k, among)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, name, host, s, q, k, among, want)
+}
+
+// equal compares a search with what it shall find.
+func equal(t *testing.T, name string, host *flat.Set, s *Set, q []float32, k int, among flat.Range, want [][]flat.Hit) {
+	t.Helper()
+	k, among, err := host.Admit(q, k, among)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.search(context.Background(), q, k, among)
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	for i := range want {
+		if len(got[i]) != len(want[i]) {
+			t.Errorf("%s, query %d: %d hits, want %d", name, i, len(got[i]), len(want[i]))
+			return
+		}
+		for j := range want[i] {
+			if got[i][j] != want[i][j] {
+				t.Errorf("%s, query %d, rank %d: %v, want %v", name, i, j, got[i][j], want[i][j])
+				return
+			}
+		}
+	}
+}
+
+// ints are small whole numbers: many scores are equal.
+func ints(rng *rand.Rand, n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(rng.IntN(7) - 3)
+	}
+	return v
+}
+
+func units(rng *rand.Rand, rows, dim int) []float32 {
+	v := normal(rng, rows*dim, 1)
+	for r := range rows {
+		row := v[r*dim : (r+1)*dim]
+		n := norm(row)
+		for c := range row {
+			row[c] = float32(float64(row[c]) / n)
+		}
+	}
+	return v
+}
+
+// Rows and scores are the CPU's to the bit, whatever the format, the scan, the
+// kernel, the numbers of rows, queries and hits; ties by row.
+func TestSearchIsTheCPUs(t *testing.T) {
+	needGPU(t)
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 1))
+	for _, c := range []struct {
+		rows, dim int
+		queries   []int
+		k         []int
+	}{
+		{5, 3, []int{1, 2}, []int{1, 5, 9}}, {1000, 40, []int{1, 3, 5}, []int{1, 1000}}, {4097, 33, []int{2, 4, 17}, []int{3}},
+		{20000, 128, []int{1, 4, 5, 64, 65, 300}, []int{7, 1024}}, {70001, 100, []int{1, 30, 129}, []int{5}}, {9000, 768, []int{1, 8, 130}, []int{5, 100}},
+	} {
+		for _, format := range []flat.Format{flat.Flat, flat.FP16, flat.SQ8} {
+			for numbers, v := range map[string][]float32{"ints": ints(rng, c.rows*c.dim), "units": units(rng, c.rows, c.dim)} {
+				t.Run(fmt.Sprintf("%v %s %dx%d", format, numbers, c.rows, c.dim), func(t *testing.T) {
+					cuts := []int{}
+					if c.rows > 100 {
+						cuts = []int{c.rows / 3, c.rows / 2}
+					}
+					host := write(t, format, c.dim, v, cuts...)
+					scans := []string{"stored", "bf16", "int8"}
+					if format == flat.Flat {
+						scans = append(scans, "fp16")
+					} else if format == flat.SQ8 {
+						scans = scans[:1]
+					}
+					type search struct {
+						q     []float32
+						n, k  int
+						among flat.Range
+						want  [][]flat.Hit
+					}
+					var searches []search
+					for _, n := range c.queries {
+						q := units(rng, n, c.dim)
+						if numbers == "ints" {
+							q = ints(rng, n*c.dim)
+						}
+						for _, k := range c.k {
+							for _, among := range []flat.Range{flat.All, {From: int64(c.rows) / 4, To: int64(c.rows) - 1}} {
+								want, err := host.SearchRange(context.Background(), q, k, among)
+								if err != nil {
+									t.Fatal(err)
+								}
+								searches = append(searches, search{q, n, k, among, want})
+							}
+						}
+					}
+					for _, scan := range scans {
+						s := open(t, host, Options{Scan: scan})
+						for _, portable := range []bool{false, true} {
+							s.parts[0].portable = portable
+							for _, x := range searches {
+								equal(t, fmt.Sprintf("scan %s portable %v queries %d k %d range %v", scan, portable, x.n, x.k, x.among), host, s, x.q, x.k, x.among, x.want)
+							}
+						}
+						if err := s.Close(); err != nil {
+							t.Fatal(err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// More equal or better and better rows than there is room for at once.
+func TestManyCandidates(t *testing.T) {
+	needGPU(t)
+	rng := rand.New(rand.NewPCG(5, 6))
+	const rows, dim = 60000, 16
+	one, rising := units(rng, 1, dim), make([]float32, rows*dim)
+	equal := make([]float32, 0, rows*dim)
+	for r := range rows {
+		equal = append(equal, one...)
+		for c := range dim {
+			rising[r*dim+c] = one[c] * (1 + float32(r)/rows)
+		}
+	}
+	for name, v := range map[string][]float32{"equal": equal, "rising": rising} {
+		host := write(t, flat.Flat, dim, v)
+		s := open(t, host, Options{})
+		for _, n := range []int{1, 70} {
+			var q []float32
+			for range n {
+				q = append(q, one...)
+			}
+			same(t, name, host, s, q, 10, flat.All)
+		}
+	}
+}
+
+func TestNotFiniteRowsAreRefused(t *testing.T) {
+	needGPU(t)
+	v := make([]float32, 3000*8)
+	for i := range v {
+		v[i] = 1
+	}
+	host := write(t, flat.Flat, 8, v, 2000)
+	path := host.Files()[1].Path
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(b[flat.HeaderSize+500*32+4:], []byte{0, 0, 0xc0, 0x7f})
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bad, err := flat.OpenSet([]string{host.Files()[0].Path, path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bad.Close()
+	_, err = Open(bad, Options{Device: "cuda:0", Log: slog.New(slog.DiscardHandler)})
+	if fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "row 501") || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Arguments that the CPU refuses are refused, and what the GPU does not do the CPU does.
+func TestTheRest(t *testing.T) {
+	needGPU(t)
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(7, 8))
+	const rows, dim = 3000, 24
+	host := write(t, flat.FP16, dim, units(rng, rows, dim))
+	s := open(t, host, Options{})
+	for name, q := range map[string][]float32{"length": make([]float32, 7), "NaN": append(make([]float32, dim-1), float32(math.NaN()))} {
+		if _, err := s.SearchRange(ctx, q, 3, flat.All); fail.KindOf(err) != fail.BadInput {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		q []float32
+		k int
+	}{"zeros": {make([]float32, dim), 4}, "k": {units(rng, 2, dim), 2000}, "none": {nil, 3}, "k 0": {units(rng, 1, dim), 0}, "1100 queries": {units(rng, 1100, dim), 3}} {
+		want, err := host.Search(ctx, c.q, c.k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.SearchRange(ctx, c.q, c.k, flat.All)
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("%s: %d, %v", name, len(got), err)
+		}
+		for i := range want {
+			if !slices.Equal(got[i], want[i]) {
+				t.Errorf("%s: query %d differs", name, i)
+			}
+		}
+	}
+	var wait sync.WaitGroup
+	for range 40 {
+		q, k := units(rng, 3, dim), 1+rng.IntN(20)
+		wait.Go(func() {
+			want, err := host.Search(ctx, q, k)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for range 10 {
+				got, err := s.SearchRange(ctx, q, k, flat.All)
+				if err != nil || !slices.Equal(got[2], want[2]) || !slices.Equal(got[0], want[0]) {
+					t.Errorf("at the same time: %v", err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	stopped, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := s.SearchRange(stopped, units(rng, 1, dim), 1, flat.All); fail.KindOf(err) != fail.Interrupted {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// An index of one and a half times the memory it may take: most of it passes
+// through. What was planned is what is taken, within 2 %.
+func TestMemory(t *testing.T) {
+	needGPU(t)
+	rng := rand.New(rand.NewPCG(9, 10))
+	const rows, dim = 1_600_000, 256
+	v := units(rng, 1000, dim)
+	all := make([]float32, 0, rows*dim)
+	for len(all) < rows*dim {
+		i := rng.IntN(len(v) - dim)
+		all = append(all, v[i:i+dim]...) // windows of few numbers, which is faster to make
+	}
+	host := write(t, flat.Flat, dim, all, rows/3)
+	bytes := int64(rows * dim * 4)
+	d, err := cuda.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, c := range []struct {
+		memory int64
+		scan   string
+		whole  bool
+	}{{0, "stored", true}, {0, "int8", true}, {bytes * 2 / 3, "stored", false}, {workBytes(dim) + 512<<20, "stored", false}} {
+		open(t, write(t, flat.Flat, 8, make([]float32, 800)), Options{}).Close() // kernels are loaded
+		before, _ := d.Memory()
+		s := open(t, host, Options{Memory: c.memory, Scan: c.scan})
+		p := s.parts[0]
+		if p.plan.passing == 0 != c.whole {
+			t.Errorf("%+v: %+v", c, p.plan)
+		}
+		same(t, fmt.Sprintf("%+v", c), host, s, units(rng, 20, dim), 5, flat.All)
+		same(t, fmt.Sprintf("%+v one", c), host, s, units(rng, 1, dim), 5, flat.All)
+		after, _ := d.Memory()
+		planned, used := float64(p.plan.bytes()), float64(before-after)
+		if t.Logf("memory %d, scan %s: planned %.0f bytes, %.0f used, off by %.2f %%", c.memory, c.scan, planned, used, 100*(used-planned)/planned); math.Abs(used-planned) > .02*planned {
+			t.Errorf("planned %.0f bytes, used %.0f", planned, used)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = Open(host, Options{Device: "cuda:0", Memory: 100 << 20, Log: slog.New(slog.DiscardHandler)})
+	if fail.KindOf(err) != fail.Usage || !strings.Contains(err.Error(), "100.0 MiB are free") {
+		t.Errorf("too little: %v", err)
+	}
+	s, err := Open(host, Options{Device: "auto", Memory: 100 << 20, Log: slog.New(slog.DiscardHandler)})
+	if s != nil || err != nil {
+		t.Errorf("auto with too little: %v, %v", s, err)
+	}
+}
+
+// A GPU that fails in the middle: auto goes on with the CPU, and cuda fails.
+func TestAFailingGPU(t *testing.T) {
+	needGPU(t)
+	rng := rand.New(rand.NewPCG(11, 12))
+	const dim = 16
+	host := write(t, flat.Flat, dim, units(rng, 5000, dim))
+	q := units(rng, 1, dim)
+	want, err := host.Search(context.Background(), q, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, auto := range []bool{true, false} {
+		s := open(t, host, Options{})
+		s.auto = auto
+		other, err := s.parts[0].d.Load([]string{"rows"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.parts[0].modules["search"] = other["rows"] // no kernel is found any more
+		clear(s.parts[0].kernels)
+		for range 2 {
+			got, err := s.SearchRange(context.Background(), q, 3, flat.All)
+			if auto && (err != nil || !slices.Equal(got[0], want[0])) || !auto && err == nil {
+				t.Errorf("auto %v: %v, %v", auto, got, err)
+			}
+		}
+	}
+}
+
+// 10,000 queries of float32: the rows that the CPU finds, in its order.
+func TestParity(t *testing.T) {
+	needGPU(t)
+	if testing.Short() {
+		t.Skip("long")
+	}
+	rng := rand.New(rand.NewPCG(13, 14))
+	const rows, dim, n = 100_000, 768, 10_000
+	host := write(t, flat.Flat, dim, units(rng, rows, dim))
+	s := open(t, host, Options{})
+	same(t, "parity", host, s, units(rng, n, dim), 5, flat.All)
+}

@@ -1,0 +1,3 @@
+#include "search_hopper.cuh"
+
+WARPGROUPS(bf16, BF16)

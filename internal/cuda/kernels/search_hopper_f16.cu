@@ -1,0 +1,3 @@
+#include "search_hopper.cuh"
+
+WARPGROUPS(f16, F16)

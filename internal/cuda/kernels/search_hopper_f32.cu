@@ -1,0 +1,3 @@
+#include "search_hopper.cuh"
+
+WARPGROUPS(f32, F32)

@@ -1,0 +1,3 @@
+#include "search_hopper.cuh"
+
+WARPGROUPS(u8, U8)
