@@ -72,10 +72,15 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // parseCall reads the text between the tags of a call. Arguments other than
 // query_list are allowed and ignored.
-func parseCall(text string) (c Call) {
+func parseCall(text string) Call {
 	if c, ok := scanCall(text); ok {
 		return c
 	}
+	return readCall(text)
+}
+
+// readCall reads any call.
+func readCall(text string) (c Call) {
 	var object map[string]json.RawMessage
 	if !json.Valid([]byte(text)) {
 		c.Problem = NotJSON
@@ -119,7 +124,7 @@ func parseCall(text string) (c Call) {
 }
 
 // scanCall reads a good call of the usual form in one pass; ok is false for any other,
-// which parseCall reads with encoding/json.
+// which readCall reads with encoding/json.
 func scanCall(text string) (c Call, ok bool) {
 	s := jsonscan.New([]byte(text))
 	var args []byte
