@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/ranks"
 	"searchloop/internal/recipe"
 	"searchloop/internal/tensor"
 )
@@ -64,12 +65,23 @@ type AdamW struct {
 	Updates int64 // updates applied, t of the bias correction
 	Skipped int64 // steps whose gradient was not finite
 
-	o       recipe.Optimizer
-	params  []Param
-	on      tensor.Trainer
-	grads   []*tensor.Tensor
-	moments []tensor.Moments
-	alive   []bool // tensors with a gradient in this step
+	o      recipe.Optimizer
+	params []Param
+	on     tensor.Trainer
+	group  ranks.Group
+	shares [][]share // of each tensor
+	alive  []bool    // tensors with a gradient in this step
+
+	grads, weights []ranks.Part     // of all shares
+	own            []*tensor.Tensor // gradients of this rank's shares
+}
+
+// share is the values of a tensor whose moments and masters one rank keeps, as ZeRO's
+// first stage has it (arXiv 1910.02054): each rank updates its shares from the sum of
+// all ranks' gradients, and gives the weights to the others.
+type share struct {
+	from, n, owner int
+	moments        tensor.Moments // nil where another rank owns it
 }
 
 // checkOptimizer refuses settings.
@@ -96,10 +108,20 @@ func checkOptimizer(o recipe.Optimizer) error {
 
 // NewAdamW starts with zero moments. All params are on one device.
 func NewAdamW(o recipe.Optimizer, params []Param) (*AdamW, error) {
+	return newAdamW(o, params, ranks.Local(1)[0])
+}
+
+// newAdamW is the optimizer of one of the ranks of a group. What is said of its
+// methods as collective all ranks do at the same time.
+func newAdamW(o recipe.Optimizer, params []Param, group ranks.Group) (*AdamW, error) {
 	if err := checkOptimizer(o); err != nil {
 		return nil, err
 	}
-	a := &AdamW{o: o, params: params, alive: make([]bool, len(params)), on: tensor.CPU}
+	a := &AdamW{o: o, params: params, alive: make([]bool, len(params)), on: tensor.CPU, group: group}
+	at, total := 0, 0
+	for i := range params {
+		total += params[i].size()
+	}
 	for i := range params {
 		be, w, g := params[i].place()
 		k := tensor.Keeping{Offload: o.Offload}
@@ -110,28 +132,56 @@ func NewAdamW(o recipe.Optimizer, params []Param) (*AdamW, error) {
 			k.Master = tensor.MasterWhole
 		}
 		a.on = be
-		a.grads = append(a.grads, g)
-		a.moments = append(a.moments, be.NewMoments(w, g, k))
+		cuts := ranks.Share(at, w.Len(), total, group.Size())
+		at += w.Len()
+		var all []share
+		for r := range group.Size() {
+			s := share{from: cuts[r], n: cuts[r+1] - cuts[r], owner: r}
+			if s.n == 0 {
+				continue
+			}
+			wr, gr := w.View(s.from, s.n), g.View(s.from, s.n)
+			a.weights, a.grads = append(a.weights, ranks.Part{T: wr, Owner: r}), append(a.grads, ranks.Part{T: gr, Owner: r})
+			if r == group.Rank() {
+				a.own = append(a.own, gr)
+				s.moments = be.NewMoments(wr, gr, k)
+			}
+			all = append(all, s)
+		}
+		a.shares = append(a.shares, all)
 	}
 	return a, nil
 }
 
 // Norm is the global L2 norm of the gradients. The order of the sum is fixed by
-// the shapes, whatever the number of cores.
+// the shapes, whatever the number of cores. Collective.
 func (a *AdamW) Norm() float64 {
+	squares := make([]float64, len(a.params))
+	sums := a.on.SquaredSums(a.own)
+	for i, all := range a.shares {
+		for _, s := range all {
+			if s.moments != nil {
+				squares[i] += sums[0]
+				sums = sums[1:]
+			}
+		}
+	}
+	ranks.Sum(a.group, squares)
 	total := 0.0
-	for i, s := range a.on.SquaredSums(a.grads) {
+	for i, s := range squares {
 		a.alive[i] = s != 0
 		total += s
 	}
 	return math.Sqrt(total)
 }
 
-// Step applies one update and returns the norm before clipping. When the norm is
-// not finite nothing changes, the step is counted as skipped and ok is false. A
-// tensor whose gradient is zero everywhere was reached by no token of the batch
-// (a vision tower among texts): it neither moves nor decays.
+// Step applies one update, from the sum of all ranks' gradients, and returns the norm
+// before clipping. When the norm is not finite nothing changes, the step is counted
+// as skipped and ok is false. A tensor whose gradient is zero everywhere was reached
+// by no token of the batch (a vision tower among texts): it neither moves nor decays.
+// Collective.
 func (a *AdamW) Step(lr float64) (norm float64, ok bool) {
+	a.group.Reduce(a.on, a.grads)
 	norm = a.Norm()
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		a.Skipped++
@@ -150,20 +200,67 @@ func (a *AdamW) Step(lr float64) (norm float64, ok bool) {
 		if p.NoDecay {
 			u.Decay = 0
 		}
-		a.moments[i].Step(u)
+		for _, s := range a.shares[i] {
+			if s.moments != nil {
+				s.moments.Step(u)
+			}
+		}
 	}
+	a.spread()
 	return norm, true
 }
 
+// spread gives the weights of this rank's shares to the others. Collective.
+func (a *AdamW) spread() { a.group.Broadcast(a.on, a.weights) }
+
+// part is a share's part of x, nil of nil.
+func (s *share) part(x []float32) []float32 {
+	if x == nil {
+		return nil
+	}
+	return x[s.from : s.from+s.n]
+}
+
 // read copies the master weights and moments of tensor i; what is nil is left out.
-func (a *AdamW) read(i int, w, m, v []float32) { a.moments[i].Read(w, m, v) }
+// Collective.
+func (a *AdamW) read(i int, w, m, v []float32) {
+	for _, s := range a.shares[i] {
+		if s.moments != nil {
+			s.moments.Read(s.part(w), s.part(m), s.part(v))
+		}
+	}
+	if a.group.Size() == 1 {
+		return
+	}
+	for _, x := range [][]float32{w, m, v} {
+		if x == nil {
+			continue
+		}
+		var mine []byte
+		for _, s := range a.shares[i] {
+			if s.moments != nil {
+				mine = append(mine, encodeFloats(s.part(x))...)
+			}
+		}
+		theirs := a.group.Gather(mine)
+		for _, s := range a.shares[i] {
+			copy(s.part(x), decodeFloats(theirs[s.owner]))
+		}
+	}
+}
 
-// write is read's inverse.
-func (a *AdamW) write(i int, w, m, v []float32) { a.moments[i].Write(w, m, v) }
+// write is read's inverse, for this rank's shares: spread does the rest.
+func (a *AdamW) write(i int, w, m, v []float32) {
+	for _, s := range a.shares[i] {
+		if s.moments != nil {
+			s.moments.Write(s.part(w), s.part(m), s.part(v))
+		}
+	}
+}
 
-// weights are the master weights of tensor i: the policy's own, or a copy in
-// *room, which only grows.
-func (a *AdamW) weights(i int, room *[]float32) []float32 {
+// masters are the master weights of tensor i: the policy's own, or a copy in
+// *room, which only grows. Collective.
+func (a *AdamW) masters(i int, room *[]float32) []float32 {
 	p := &a.params[i]
 	if p.on == nil && a.o.Master == MasterWeights {
 		return p.W

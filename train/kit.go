@@ -10,6 +10,7 @@ import (
 	"searchloop/internal/board"
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
+	"searchloop/internal/ranks"
 	"searchloop/internal/recipe"
 	"searchloop/internal/shard"
 	"searchloop/internal/tensor"
@@ -82,7 +83,8 @@ const workName = ".work"
 // newRun prepares the loop.
 func newRun(r *job.Run, d *job.Dataset, kind string, o recipe.Optimizer, policy Policy, rows []*Sequence, steps []Step, budget, saveEvery int, images *Pictures, goal objective) (*run, error) {
 	params := policy.Params()
-	opt, err := NewAdamW(o, params)
+	group := ranks.Local(1)[0]
+	opt, err := newAdamW(o, params, group)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func newRun(r *job.Run, d *job.Dataset, kind string, o recipe.Optimizer, policy 
 		return nil, err
 	}
 	return &run{
-		kind: kind, identity: d.Digest(), dir: d.Dir(), policy: policy, params: params, opt: opt, schedule: schedule,
+		group: group, kind: kind, identity: d.Digest(), dir: d.Dir(), policy: policy, params: params, opt: opt, schedule: schedule,
 		rows: rows, steps: steps, budget: budget, images: images, goal: goal, saveEvery: saveEvery, log: r.Log, stopping: r.Stopping(),
 	}, nil
 }

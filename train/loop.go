@@ -9,23 +9,30 @@ import (
 	"searchloop/internal/fail"
 	"searchloop/internal/fault"
 	"searchloop/internal/job"
+	"searchloop/internal/ranks"
 )
 
 // objective is what an optimizer batch is trained for. The loop calls begin,
-// then slopes for every pack, then finish.
+// then slopes for every pack of this rank, then merge and finish.
 type objective interface {
-	// begin sees all rows of the batch before its first pass, for denominators, and
-	// the trained tokens of rows that are counted there without being run.
+	// begin sees all rows of the batch before its first pass, those of other ranks
+	// too, for denominators, and the trained tokens of rows that are counted there
+	// without being run.
 	begin(rows []*Sequence, idle []int)
 	// slopes sets, for every trained token of the pack, d(loss)/d(log-prob) and
 	// d(loss)/d(entropy), divided by what the whole batch is divided by.
 	slopes(rows []*Sequence, logp, entropy, dlogp, dentropy []float32)
+	// merge joins what slopes saw on all ranks. Collective.
+	merge(group ranks.Group)
 	// finish fills in the step's line. An error stops the run before the update.
 	finish(step int64, line *Line) error
 }
 
-// run is a training run: a plan and what carries it out.
+// run is a training run: a plan and what carries it out. All ranks of its group
+// have the same plan and rows, each a policy of its own; of a step's packs each takes
+// every Size()-th. Rank 0 writes the files.
 type run struct {
+	group               ranks.Group
 	kind, identity, dir string
 	policy              Policy
 	params              []Param
@@ -42,7 +49,7 @@ type run struct {
 	board               string // folder for TensorBoard's event files; empty: none
 	log                 *slog.Logger
 	stopping            <-chan struct{}
-	note                func(line *Line, took time.Duration) // after every step
+	note                func(line *Line, took time.Duration) // after every step, or nil
 
 	done    int64
 	saved   int64 // step of the state on disk; -1 before there is one
@@ -50,7 +57,7 @@ type run struct {
 	pack    packed
 	dl, de  []float32
 	batch   []*Sequence
-	metrics *metricsLog
+	metrics *metricsLog // nil where another rank writes them
 }
 
 // mostSkipped steps in a row without an update are no accident any more.
@@ -61,7 +68,13 @@ func (r *run) stateDir() string { return filepath.Join(r.dir, StateDir) }
 // train carries out the steps that are not done yet and leaves the state of the
 // last one. When it is told to stop it ends the present step, saves and returns
 // fail.Interrupted.
-func (r *run) train(ctx context.Context, j *job.Run) error {
+func (r *run) train(ctx context.Context, j *job.Run) (err error) {
+	defer func() {
+		if err != nil {
+			r.group.Abort(err)
+		}
+	}()
+	defer ranks.Guard(&err)
 	size := int64(0)
 	r.saved = -1
 	c, why, err := resume(r.stateDir(), filepath.Join(r.dir, MetricsName), r.identity, r.params, r.opt)
@@ -78,23 +91,30 @@ func (r *run) train(ctx context.Context, j *job.Run) error {
 	} else if why != "" {
 		r.log.Warn("starting from the beginning", "because", why)
 	}
-	if r.metrics, err = openMetrics(r.dir, size); err != nil {
-		return err
+	r.opt.spread() // an optimizer rounds the weights it has masters of
+	if r.group.Rank() == 0 {
+		if r.metrics, err = openMetrics(r.dir, size); err != nil {
+			return err
+		}
+		defer r.metrics.close()
+		end, err := r.watch(j)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
-	defer r.metrics.close()
-	end, err := r.watch(j)
-	if err != nil {
-		return err
-	}
-	defer end()
 	for r.done < int64(len(r.steps)) {
+		told := false
 		select {
 		case <-r.stopping:
+			told = true
+		default:
+		}
+		if ranks.Any(r.group, told) {
 			if err := r.save(); err != nil {
 				return err
 			}
 			return fail.New(fail.Interrupted, r.kind, r.dir, "stopped after step %d of %d; run again to continue", r.done, len(r.steps))
-		default:
 		}
 		if err := r.step(ctx); err != nil {
 			return err
@@ -114,12 +134,14 @@ func (r *run) save() error {
 		return nil
 	}
 	r.saved = r.done
-	if err := r.metrics.sync(); err != nil {
-		return err
+	c := Cursor{Kind: r.kind, Run: r.identity, Step: r.done, Steps: int64(len(r.steps)), InARow: r.inARow}
+	if r.metrics != nil {
+		if err := r.metrics.sync(); err != nil {
+			return err
+		}
+		c.Metrics = r.metrics.size
 	}
-	return writeState(r.stateDir(), Cursor{
-		Kind: r.kind, Run: r.identity, Step: r.done, Steps: int64(len(r.steps)), InARow: r.inARow, Metrics: r.metrics.size,
-	}, r.params, r.opt)
+	return writeState(r.stateDir(), c, r.params, r.opt)
 }
 
 // step is one optimizer batch.
@@ -149,15 +171,18 @@ func (r *run) step(ctx context.Context) error {
 	r.policy.ZeroGrad()
 	r.goal.begin(r.batch, plan.Idle)
 	rest := r.batch
-	for _, p := range plan.Packs {
+	for k, p := range plan.Packs {
 		if err := ctx.Err(); err != nil {
 			return fail.Wrap(fail.Interrupted, r.kind, r.dir, err)
 		}
-		if err := r.backward(rest[:len(p)]); err != nil {
-			return err
+		if k%r.group.Size() == r.group.Rank() {
+			if err := r.backward(rest[:len(p)]); err != nil {
+				return err
+			}
 		}
 		rest = rest[len(p):]
 	}
+	r.goal.merge(r.group)
 	if err := r.goal.finish(r.done, line); err != nil {
 		return err
 	}
@@ -174,8 +199,10 @@ func (r *run) step(ctx context.Context) error {
 	if r.inARow++; ok {
 		r.inARow = 0
 	}
-	if err := r.metrics.add(line); err != nil {
-		return err
+	if r.metrics != nil {
+		if err := r.metrics.add(line); err != nil {
+			return err
+		}
 	}
 	if err := fault.Point("train.step"); err != nil {
 		return fail.Wrap(fail.Disk, r.kind, r.dir, err)
@@ -184,7 +211,9 @@ func (r *run) step(ctx context.Context) error {
 		return fail.WithHint(fail.New(fail.Bound, r.kind, r.dir, "step %d: the gradient was not finite for %d steps in a row", r.done, r.inARow),
 			"lower optimizer.lr, or look at the rows of this batch")
 	}
-	r.note(line, time.Since(began))
+	if r.note != nil {
+		r.note(line, time.Since(began))
+	}
 	return nil
 }
 

@@ -69,7 +69,7 @@ func TestSmallUpdatesAddUp(t *testing.T) {
 		for range 100 {
 			opt.Step(1e-6)
 		}
-		near(t, how+": moved", float64(.02-opt.weights(0, new([]float32))[0]), 1e-4, 1e-6)
+		near(t, how+": moved", float64(.02-opt.masters(0, new([]float32))[0]), 1e-4, 1e-6)
 		if p[0].W[0] == seen {
 			t.Errorf("%s: the policy does not see it", how)
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/ranks"
 )
 
 // imitation is SFT: the mean of -log-prob over all trained tokens of the batch.
@@ -26,6 +27,12 @@ func (g *imitation) slopes(_ []*Sequence, logp, entropy, dlogp, dentropy []float
 		g.entropy += w * float64(entropy[i])
 		dlogp[i], dentropy[i] = float32(-w), 0
 	}
+}
+
+func (g *imitation) merge(group ranks.Group) {
+	x := []float64{g.loss, g.entropy}
+	ranks.Sum(group, x)
+	g.loss, g.entropy = x[0], x[1]
 }
 
 func (g *imitation) finish(_ int64, line *Line) error {
@@ -114,6 +121,13 @@ func (g *improvement) slopes(rows []*Sequence, logp, entropy, dlogp, dentropy []
 			g.mismatch.Add(c.New, s.Sampled)
 		}
 		at = to
+	}
+}
+
+func (g *improvement) merge(group ranks.Group) {
+	g.tally.merge(group)
+	if g.measure {
+		g.mismatch.merge(group)
 	}
 }
 

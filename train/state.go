@@ -66,11 +66,11 @@ func readCursor(dir string) (*Cursor, error) {
 }
 
 // writeState makes the present weights and moments the state in dir. The older
-// state goes only when the new one is complete.
+// state goes only when the new one is complete. Collective: rank 0 writes.
 func writeState(dir string, c Cursor, params []Param, opt *AdamW) error {
 	var room []float32
 	for i, p := range params {
-		if _, ok := numbers(opt.weights(i, &room)); !ok {
+		if _, ok := numbers(opt.masters(i, &room)); !ok {
 			return fail.New(fail.Bound, "write training state", dir, "the weights of %s are no numbers any more; the last state is kept", p.Name)
 		}
 	}
@@ -80,7 +80,7 @@ func writeState(dir string, c Cursor, params []Param, opt *AdamW) error {
 	for i, p := range params {
 		read := func() []float32 { room = sized(room, p.size()); return room }
 		for kind, values := range map[string]func() []float32{
-			"weight.": func() []float32 { return opt.weights(i, &room) },
+			"weight.": func() []float32 { return opt.masters(i, &room) },
 			"m.":      func() []float32 { x := read(); opt.read(i, nil, x, nil); return x },
 			"v.":      func() []float32 { x := read(); opt.read(i, nil, nil, x); return x },
 		} {
@@ -88,6 +88,13 @@ func writeState(dir string, c Cursor, params []Param, opt *AdamW) error {
 		}
 	}
 	path := filepath.Join(dir, c.File)
+	if opt.group.Rank() > 0 { // hand over what the file needs, in its order
+		slices.SortFunc(tensors, func(x, y safetensors.Tensor) int { return strings.Compare(x.Name, y.Name) })
+		for _, t := range tensors {
+			t.Values()
+		}
+		return nil
+	}
 	if err := safetensors.Write(path, tensors, nil); err != nil {
 		return err
 	}
@@ -151,6 +158,7 @@ func (c *Cursor) open(dir string, params []Param) (*safetensors.Model, error) {
 }
 
 // read copies an opened state. The moments always, the weights if asked for.
+// Collective.
 func (c *Cursor) read(f *safetensors.Model, params []Param, opt *AdamW, weights bool) error {
 	var room []float32
 	for i, p := range params {
@@ -166,6 +174,7 @@ func (c *Cursor) read(f *safetensors.Model, params []Param, opt *AdamW, weights 
 		}
 	}
 	opt.Updates, opt.Skipped = c.Updates, c.Skipped
+	opt.spread()
 	return nil
 }
 
