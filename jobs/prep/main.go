@@ -62,11 +62,11 @@ func main() {
 	// Rows are let go as they are written. With less garbage waiting, the peak of
 	// memory depends less on how long the job runs.
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(60)
+		debug.SetGCPercent(45)
 	}
 	// Nor shall the collector run every few megabytes while there is little: memory
 	// that nobody touches counts for it and takes no place.
-	floor := make([]byte, 32<<20)
+	floor := make([]byte, 12<<20)
 	defer runtime.KeepAlive(floor)
 	job.Main("prep", "Bring questions, passages and images of other systems into one form.", &command{})
 }
