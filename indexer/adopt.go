@@ -32,7 +32,7 @@ type AdoptOptions struct {
 // passages.
 func Adopt(ctx context.Context, r *job.Run, o AdoptOptions) error {
 	o.Server.Log = r.Log
-	enc, err := openEncoder(ctx, o.Encoder, o.Server, nil)
+	enc, err := openEncoder(ctx, o.Encoder, o.Server, nil, false)
 	if err != nil {
 		return err
 	}

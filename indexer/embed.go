@@ -36,6 +36,7 @@ type EmbedOptions struct {
 	// reads them and the passages have them.
 	Content string
 	GPU     *device.GPU // where a folder's encoder computes; nil: on the processor
+	Eighths bool        // with most products of texts in 8 bits
 }
 
 // vectorsMeta is what the manifest of a vectors dataset says beside the rows.
@@ -78,7 +79,7 @@ func Embed(ctx context.Context, r *job.Run, o EmbedOptions) (err error) {
 		return err
 	}
 	ds, err := r.Dataset(job.Spec{Dir: o.Out, Schema: vectors.Schema, Version: vectors.Version, Ext: "arrow",
-		Inputs: map[string]string{"passages": o.Passages}, Params: o.params(space, o.GPU.Identity())})
+		Inputs: map[string]string{"passages": o.Passages}, Params: o.params(space)})
 	if err != nil || ds.Complete() || ds.DryRun() {
 		return err
 	}
@@ -96,23 +97,28 @@ func Embed(ctx context.Context, r *job.Run, o EmbedOptions) (err error) {
 }
 
 // params is what the vectors depend on beside the passages.
-func (o *EmbedOptions) params(s vectors.Space, device string) any {
+func (o *EmbedOptions) params(s vectors.Space) any {
 	format := ""
 	if o.Half {
 		format = vectors.Float16.String()
 	}
+	products := ""
+	if o.Eighths {
+		products = "e4m3"
+	}
 	return struct {
 		vectors.Space
-		Format string `json:"format,omitempty"`
-		Device string `json:"device,omitempty"`
-	}{s, format, device}
+		Format   string `json:"format,omitempty"`
+		Device   string `json:"device,omitempty"`
+		Products string `json:"products,omitempty"`
+	}{s, format, o.GPU.Identity(), products}
 }
 
 // encoder gives the encoder. A server is not asked when the vectors that are there
 // are what it would be asked for.
 func (o *EmbedOptions) encoder(ctx context.Context, r *job.Run) (Encoder, error) {
 	if !served.Is(o.Encoder) || r.Fresh {
-		return openEncoder(ctx, o.Encoder, o.Server, o.GPU)
+		return openEncoder(ctx, o.Encoder, o.Server, o.GPU, o.Eighths)
 	}
 	if m, err := manifest.Open(o.Out); err == nil && m.Schema == vectors.Schema {
 		var meta vectorsMeta
@@ -120,7 +126,7 @@ func (o *EmbedOptions) encoder(ctx context.Context, r *job.Run) (Encoder, error)
 			return served.Assume(o.Encoder, meta.Space, o.Server), nil
 		}
 	}
-	return openEncoder(ctx, o.Encoder, o.Server, o.GPU)
+	return openEncoder(ctx, o.Encoder, o.Server, o.GPU, o.Eighths)
 }
 
 // contentOf is the space of the vectors to make. images are set to nil when the

@@ -27,10 +27,11 @@ type Encoder interface {
 }
 
 // openEncoder loads the encoder in a folder, of which s has only the override, or
-// connects to the one at an address. on is the GPU of a folder's; nil: the processor.
-func openEncoder(ctx context.Context, place string, s served.Options, on *device.GPU) (Encoder, error) {
+// connects to the one at an address. on is the GPU of a folder's; nil:
+// the processor. eighths is for products in 8 bits there.
+func openEncoder(ctx context.Context, place string, s served.Options, on *device.GPU, eighths bool) (Encoder, error) {
 	if served.Is(place) {
-		if on != nil {
+		if on != nil || eighths {
 			return nil, fail.New(fail.Usage, "load encoder", place, "a device is said for an encoder in a folder; a server has its own")
 		}
 		return served.Connect(ctx, place, s)
@@ -38,10 +39,13 @@ func openEncoder(ctx context.Context, place string, s served.Options, on *device
 	if s.Model != "" || s.Images != llm.NoImages || s.Normalize {
 		return nil, fail.New(fail.Usage, "load encoder", place, "the model, the form of images and whether vectors are normalised are said for an encoder in a server (http://…); a folder has them in its files")
 	}
-	if on == nil {
-		return encoder.Load(place, s.Override)
+	switch {
+	case on != nil:
+		return encoder.LoadOn(&on.Shared, place, s.Override, eighths)
+	case eighths:
+		return nil, fail.WithHint(fail.New(fail.Usage, "load encoder", place, "products in 8 bits are a GPU's"), "say --device cuda, or --products bf16")
 	}
-	return encoder.LoadOn(&on.Shared, place, s.Override)
+	return encoder.Load(place, s.Override)
 }
 
 // openSpace is openEncoder for vectors of a space that exists already.

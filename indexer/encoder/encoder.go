@@ -41,17 +41,18 @@ type Encoder struct {
 	dir               string
 	queries, passages texts          // one, unless each has its own adapter
 	on                *tensor.Shared // nil: the processor
-	images            *images        // nil: reads none
+	eighths           bool
+	images            *images // nil: reads none
 	words             token.Marked
 	space             vectors.Space
 }
 
 // Load loads the encoder in dir.
-func Load(dir string, o Override) (*Encoder, error) { return LoadOn(nil, dir, o) }
+func Load(dir string, o Override) (*Encoder, error) { return LoadOn(nil, dir, o, false) }
 
 // LoadOn loads the encoder in dir into the memory of a back end; nil is the processor.
-// Close gives it back.
-func LoadOn(on *tensor.Shared, dir string, o Override) (*Encoder, error) {
+// Close gives it back. eighths takes most products of texts in 8 bits.
+func LoadOn(on *tensor.Shared, dir string, o Override, eighths bool) (*Encoder, error) {
 	digest, err := Digest(dir)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func LoadOn(on *tensor.Shared, dir string, o Override) (*Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return load(on, dir, digest, s.with(o))
+	return load(&Encoder{dir: dir, on: on, eighths: eighths}, digest, s.with(o))
 }
 
 // LoadSpace loads the encoder in dir and sets it up as space says. It refuses a
@@ -74,7 +75,7 @@ func LoadSpace(dir string, space vectors.Space) (*Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := load(nil, dir, digest, s.with(Override{QueryPrefix: &space.QueryPrefix, PassagePrefix: &space.PassagePrefix, MaxTokens: &space.MaxTokens, Dim: &space.Dim}))
+	e, err := load(&Encoder{dir: dir}, digest, s.with(Override{QueryPrefix: &space.QueryPrefix, PassagePrefix: &space.PassagePrefix, MaxTokens: &space.MaxTokens, Dim: &space.Dim}))
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +89,7 @@ func LoadSpace(dir string, space vectors.Space) (*Encoder, error) {
 	return e, nil
 }
 
-func load(on *tensor.Shared, dir, digest string, s Settings) (*Encoder, error) {
-	e := &Encoder{dir: dir, on: on}
+func load(e *Encoder, digest string, s Settings) (*Encoder, error) {
 	if err := e.load(digest, s); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -101,7 +101,7 @@ func (e *Encoder) loadTexts(adapter string) (m texts, err error) {
 	if e.on == nil {
 		m, err = bert.Load(e.dir, adapter)
 	} else {
-		m, err = bert.LoadOn(e.on, e.dir, adapter, 0)
+		m, err = bert.LoadOn(e.on, e.dir, adapter, bert.Options{Eighths: e.eighths})
 	}
 	return m, fail.Wrap(fail.BadInput, "load encoder", e.dir, err)
 }
@@ -149,7 +149,7 @@ func (e *Encoder) load(digest string, s Settings) error {
 		MaxTokens: s.MaxTokens, QueryPrefix: s.QueryPrefix, PassagePrefix: s.PassagePrefix,
 	}
 	if t.clip() {
-		e.images, err = loadImages(dir, m.Dim())
+		e.images, err = loadImages(e.on, dir, m.Dim())
 	}
 	return err
 }
@@ -162,6 +162,9 @@ func (e *Encoder) Close() error {
 		if d, ok := m.(*bert.Device); ok && d != nil {
 			errs = append(errs, d.Close())
 		}
+	}
+	if e.images != nil {
+		errs = append(errs, e.images.tower.Close())
 	}
 	return errors.Join(errs...)
 }

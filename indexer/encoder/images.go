@@ -23,8 +23,12 @@ const batchImages = 4
 
 // loadImages loads the vision tower in dir, whose vectors lie in a space of dim
 // numbers with those of texts.
-func loadImages(dir string, dim int) (*images, error) {
-	tower, err := eva.Load(dir, tensor.CPU)
+func loadImages(on *tensor.Shared, dir string, dim int) (*images, error) {
+	load := eva.Load
+	if on != nil {
+		load = func(dir string) (*eva.Tower, error) { return eva.LoadOn(on, dir) }
+	}
+	tower, err := load(dir)
 	if err != nil {
 		return nil, fail.Wrap(fail.BadInput, "load encoder", dir, err)
 	}

@@ -56,21 +56,17 @@ int lt_open(const char *const *names, char *why, size_t size) {
 
 int lt_create(void **handle) { return lt.create(handle); }
 
-enum { PROPOSALS = 16 };
-
 /* A plan lives as long as the process. */
 int lt_plan(void *handle, const struct lt_product *p, size_t workspace, struct lt_plan **out) {
 	static const int types[] = {R_16BF, R_32F, R_8F_E4M3}, acts[] = {0, EPILOGUE_GELU, EPILOGUE_RELU};
-	struct lt_plan *q;
+	struct lt_plan *q = calloc(1, sizeof *q);
 	int in = p->in_eighth ? R_8F_E4M3 : R_16BF, type = types[p->out], added = type == R_8F_E4M3 ? R_16BF : type, half = R_16BF, fast = 1;
 	int ta = p->trans_a ? OP_T : OP_N, tb = p->trans_b ? OP_T : OP_N, epilogue = acts[p->act] | (p->bias ? EPILOGUE_BIAS : 0);
 	uint64_t none = 16; /* stands in for the bias: some algorithms ask for its alignment */
 	void *pref = 0;
 	uint32_t align = p->align;
-	heuristic_t h[PROPOSALS];
+	heuristic_t h;
 	int found = 0, e;
-	if (p->choice < 0 || p->choice >= PROPOSALS) return 7; /* CUBLAS_STATUS_INVALID_VALUE */
-	q = calloc(1, sizeof *q);
 	q->beta = p->accumulate;
 	q->bias = p->bias;
 	q->scaled = p->in_eighth;
@@ -94,11 +90,11 @@ int lt_plan(void *handle, const struct lt_product *p, size_t workspace, struct l
 	(e = lt.pref_set(pref, PREF_ALIGN_A + 1, &align, sizeof align)) ||
 	(e = lt.pref_set(pref, PREF_ALIGN_A + 2, &align, sizeof align)) ||
 	(e = lt.pref_set(pref, PREF_ALIGN_A + 3, &align, sizeof align)) ||
-	(e = lt.heuristic(handle, q->desc, q->a, q->b, q->c, q->d, pref, p->choice + 1, h, &found));
+	(e = lt.heuristic(handle, q->desc, q->a, q->b, q->c, q->d, pref, 1, &h, &found));
 	if (pref) lt.pref_destroy(pref);
-	if (!e && found <= p->choice) e = 15; /* CUBLAS_STATUS_NOT_SUPPORTED */
+	if (!e && !found) e = 15; /* CUBLAS_STATUS_NOT_SUPPORTED */
 	if (e) return e;
-	q->algo = h[p->choice].algo;
+	q->algo = h.algo;
 	*out = q;
 	return 0;
 }

@@ -34,7 +34,6 @@ type Product struct {
 	Act              Act
 	Eighth           bool // A and B are e4m3 (with TransB only), each times one float32
 	EighthOut        bool // so is D
-	Choice           int  // which of cuBLASLt's proposals; 0, its first, is what it expects to be fastest
 }
 
 // Act is a function of a product's sums.
@@ -64,39 +63,41 @@ func (d *Device) Multiply(p Product, a, b, out, bias Ptr) {
 
 // MultiplyScaled is Multiply of scaled operands.
 func (d *Device) MultiplyScaled(p Product, a, b, out, bias Ptr, s Scales) {
-	d.must("multiply", func() error {
-		if err := d.openBlas(); err != nil {
-			return err
+	d.must("multiply", func() error { return d.multiply(p, a, b, out, bias, s) })
+}
+
+func (d *Device) multiply(p Product, a, b, out, bias Ptr, s Scales) error {
+	if err := d.openBlas(); err != nil {
+		return err
+	}
+	key := planKey{p, min(256, uint32((a|b|out|bias)&-(a|b|out|bias)))}
+	plan := d.blas.plans[key]
+	if plan == nil {
+		kind := C.int(0)
+		switch {
+		case p.Float:
+			kind = 1
+		case p.EighthOut:
+			kind = 2
 		}
-		key := planKey{p, min(256, uint32((a|b|out|bias)&-(a|b|out|bias)))}
-		plan := d.blas.plans[key]
-		if plan == nil {
-			kind := C.int(0)
-			switch {
-			case p.Float:
-				kind = 1
-			case p.EighthOut:
-				kind = 2
-			}
-			// Row-major is column-major with everything transposed: Dᵀ = Bᵀ·Aᵀ.
-			c := C.struct_lt_product{
-				trans_a: flag(p.TransB), trans_b: flag(p.TransA), m: C.int(p.Cols), n: C.int(p.Rows), k: C.int(p.K),
-				lda: C.int(p.LdB), ldb: C.int(p.LdA), ldd: C.int(p.LdD), in_eighth: flag(p.Eighth), out: kind,
-				accumulate: flag(p.Accumulate), bias: flag(p.Bias), act: C.int(p.Act), choice: C.int(p.Choice), align: C.uint(key.align),
-			}
-			if code := C.lt_plan(d.blas.handle, &c, workspaceSize, &plan); code != 0 {
-				return fmt.Errorf("cuBLASLt has no algorithm for %+v: status %d", p, int(code))
-			}
-			d.blas.plans[key] = plan
+		// Row-major is column-major with everything transposed: Dᵀ = Bᵀ·Aᵀ.
+		c := C.struct_lt_product{
+			trans_a: flag(p.TransB), trans_b: flag(p.TransA), m: C.int(p.Cols), n: C.int(p.Rows), k: C.int(p.K),
+			lda: C.int(p.LdB), ldb: C.int(p.LdA), ldd: C.int(p.LdD), in_eighth: flag(p.Eighth), out: kind,
+			accumulate: flag(p.Accumulate), bias: flag(p.Bias), act: C.int(p.Act), align: C.uint(key.align),
 		}
-		at := C.struct_lt_operands{a: C.ulonglong(b), b: C.ulonglong(a), d: C.ulonglong(out), bias: C.ulonglong(bias),
-			scale_a: C.ulonglong(s.B), scale_b: C.ulonglong(s.A), scale_d: C.ulonglong(s.D)}
-		code := C.lt_run(d.blas.handle, plan, &at, C.ulonglong(d.blas.workspace), workspaceSize, unsafe.Pointer(d.stream.C()))
-		if code != 0 {
-			return fmt.Errorf("cuBLASLt: status %d for %+v", int(code), p)
+		if code := C.lt_plan(d.blas.handle, &c, workspaceSize, &plan); code != 0 {
+			return fmt.Errorf("cuBLASLt has no algorithm for %+v: status %d", p, int(code))
 		}
-		return nil
-	})
+		d.blas.plans[key] = plan
+	}
+	at := C.struct_lt_operands{a: C.ulonglong(b), b: C.ulonglong(a), d: C.ulonglong(out), bias: C.ulonglong(bias),
+		scale_a: C.ulonglong(s.B), scale_b: C.ulonglong(s.A), scale_d: C.ulonglong(s.D)}
+	code := C.lt_run(d.blas.handle, plan, &at, C.ulonglong(d.blas.workspace), workspaceSize, unsafe.Pointer(d.stream.C()))
+	if code != 0 {
+		return fmt.Errorf("cuBLASLt: status %d for %+v", int(code), p)
+	}
+	return nil
 }
 
 func flag(b bool) C.int {

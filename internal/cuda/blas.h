@@ -9,7 +9,6 @@ struct lt_product {
 	int accumulate; /* beta = 1 */
 	int bias;       /* bfloat16 */
 	int act;        /* of the sum: 0 none, 1 gelu (by tanh), 2 relu */
-	int choice;     /* which of the library's proposals, 0 its first */
 	unsigned align; /* bytes, of every address */
 };
 

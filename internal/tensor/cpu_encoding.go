@@ -1,9 +1,13 @@
 package tensor
 
 import (
+	"math"
+
 	"searchloop/internal/par"
 	"searchloop/internal/vec"
 )
+
+func (b *cpu) Widths() int { return 1 }
 
 func (b *cpu) LinearAct(y, x, w, bias *Tensor, rows, in, out int, act Act) {
 	b.Linear(y, x, w, bias, rows, in, out, false)
@@ -18,21 +22,27 @@ func (b *cpu) LinearAct(y, x, w, bias *Tensor, rows, in, out int, act Act) {
 	})
 }
 
-func (b *cpu) LayerNormIn(x, w, bias *Tensor, rows, dim int, eps float32) {
+func (b *cpu) LayerNormIn(x *Tensor, x8 *Eighth, w, bias *Tensor, rows, dim int, eps float32) {
 	par.For(rows, piece(2*dim), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			row := x.host[r*dim : (r+1)*dim]
 			vec.LayerNorm(row, row, w.host, bias.host, eps)
+			if x8 != nil {
+				x8.round(row, r*dim)
+			}
 		}
 	})
 }
 
-func (b *cpu) EmbedNorm(x, words, places *Tensor, ids, at *Ints, w, bias *Tensor, dim int, eps float32) {
+func (b *cpu) EmbedNorm(x *Tensor, x8 *Eighth, words, places *Tensor, ids, at *Ints, w, bias *Tensor, dim int, eps float32) {
 	par.For(len(ids.host), piece(3*dim), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			row := x.host[r*dim : (r+1)*dim]
 			vec.Add(row, words.host[int(ids.host[r])*dim:][:dim], places.host[int(at.host[r])*dim:][:dim])
 			vec.LayerNorm(row, row, w.host, bias.host, eps)
+			if x8 != nil {
+				x8.round(row, r*dim)
+			}
 		}
 	})
 }
@@ -69,4 +79,36 @@ func (b *cpu) Pool(out, x *Tensor, cu *Ints, dim int, first, unit bool) {
 func (b *cpu) Later(dst []float32, src *Tensor) (wait func()) {
 	b.Download(dst, src)
 	return func() {}
+}
+
+// On the processor an Eighth holds float32 that e4m3 could hold.
+func (b *cpu) HasEighths() bool { return true }
+func (b *cpu) AllocEighth(n int, scale float32) *Eighth {
+	return &Eighth{T: b.Alloc(n), Scale: scale}
+}
+func (b *cpu) FreeEighth(t *Eighth)                    { *t = Eighth{} }
+func (b *cpu) UploadEighth(dst *Eighth, src []float32) { mustLen(dst.T, len(src)); dst.round(src, 0) }
+
+// round stores src from value at on.
+func (t *Eighth) round(src []float32, at int) {
+	for i, x := range src {
+		t.T.host[at+i] = e4m3(x*t.Scale) / t.Scale
+	}
+}
+
+// e4m3 is the nearest number of that kind, ties to even, and at most 448 away from 0.
+func e4m3(x float32) float32 {
+	a := math.Abs(float64(x))
+	_, e := math.Frexp(a)
+	step := math.Ldexp(1, max(e-1, -6)-3)
+	return float32(math.Copysign(min(448, math.RoundToEven(a/step)*step), float64(x)))
+}
+
+func (b *cpu) LinearEighth(y *Tensor, x, w *Eighth, bias *Tensor, rows, in, out int, acc bool) {
+	b.Linear(y, x.T, w.T, bias, rows, in, out, acc)
+}
+
+func (b *cpu) LinearActEighth(y, x, w *Eighth, bias *Tensor, rows, in, out int, act Act) {
+	b.LinearAct(y.T, x.T, w.T, bias, rows, in, out, act)
+	par.For(rows, piece(4*out), func(lo, hi int) { y.round(y.T.host[lo*out:hi*out], lo*out) })
 }

@@ -6,12 +6,15 @@ import "sync"
 // several and have no gradient.
 type Encoding interface {
 	Backend
+	// Widths is what the widths of matrices must be multiples of.
+	Widths() int
 	// LinearAct sets y[rows,out] = act(x[rows,in]·w[out,in]ᵀ + bias[out]).
 	LinearAct(y, x, w, bias *Tensor, rows, in, out int, act Act)
-	// LayerNormIn sets x[rows,dim] to its LayerNorm.
-	LayerNormIn(x, w, b *Tensor, rows, dim int, eps float32)
-	// EmbedNorm sets x[r] = LayerNorm(words[ids[r]] + places[at[r]]), rows of dim.
-	EmbedNorm(x, words, places *Tensor, ids, at *Ints, w, b *Tensor, dim int, eps float32)
+	// LayerNormIn sets x[rows,dim] to its LayerNorm, and x8 too unless it is nil.
+	LayerNormIn(x *Tensor, x8 *Eighth, w, b *Tensor, rows, dim int, eps float32)
+	// EmbedNorm sets x[r] = LayerNorm(words[ids[r]] + places[at[r]]), rows of dim, and x8
+	// too unless it is nil.
+	EmbedNorm(x *Tensor, x8 *Eighth, words, places *Tensor, ids, at *Ints, w, b *Tensor, dim int, eps float32)
 	// SwiGLUNorm sets y[rows,width] to the LayerNorm of silu(gate)·up over the first n
 	// columns of gu[rows,2*width] = [gate | up]. w and b are zeros from n on, and so is y.
 	SwiGLUNorm(y, gu, w, b *Tensor, rows, n, width int, eps float32)
@@ -21,6 +24,24 @@ type Encoding interface {
 	// Later is Download that does not wait: dst has the values once wait has returned.
 	// wait is called once, from any goroutine.
 	Later(dst []float32, src *Tensor) (wait func())
+
+	// HasEighths says whether there are products of Eighths.
+	HasEighths() bool
+	// AllocEighth makes room for n values, FreeEighth gives it back.
+	AllocEighth(n int, scale float32) *Eighth
+	FreeEighth(t *Eighth)
+	UploadEighth(dst *Eighth, src []float32)
+	// LinearEighth is Linear, LinearActEighth LinearAct, of such operands.
+	LinearEighth(y *Tensor, x, w *Eighth, bias *Tensor, rows, in, out int, acc bool)
+	LinearActEighth(y, x, w *Eighth, bias *Tensor, rows, in, out int, act Act)
+}
+
+// Eighth is a run of values of 8 bits: e4m3, four bits of exponent and three of
+// fraction, of the value times Scale. What is larger than 448/Scale becomes that.
+type Eighth struct {
+	T      *Tensor
+	Scale  float32
+	Scales *Tensor // on a device: 1/Scale and Scale
 }
 
 // Shared is a back end that several models compute on: a pass holds the lock.

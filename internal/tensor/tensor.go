@@ -26,12 +26,16 @@ type Kind uint8
 const (
 	Float32 Kind = iota
 	BFloat16
+	Float8 // e4m3, of an Eighth
 )
 
 // Bytes of one value.
 func (k Kind) Bytes() int {
-	if k == BFloat16 {
+	switch k {
+	case BFloat16:
 		return 2
+	case Float8:
+		return 1
 	}
 	return 4
 }

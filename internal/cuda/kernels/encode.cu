@@ -2,10 +2,35 @@
 
 // What encoders need beside products and attention, forward only.
 
+// Two e4m3 numbers (compute capability 8.9 and later), lo in the lower byte; what is
+// too large becomes the largest, 448.
+__device__ __forceinline__ u32 eighths(float lo, float hi) {
+#if __CUDA_ARCH__ >= 890
+	u16 y;
+	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(hi), "f"(lo));
+	return y;
+#else
+	return 0;
+#endif
+}
+__device__ __forceinline__ void store8(unsigned char *p, const eight &v, float f) {
+	*reinterpret_cast<uint2 *>(p) = make_uint2(eighths(v.x[0] * f, v.x[1] * f) | eighths(v.x[2] * f, v.x[3] * f) << 16,
+		eighths(v.x[4] * f, v.x[5] * f) | eighths(v.x[6] * f, v.x[7] * f) << 16);
+}
+
+// y = e4m3(x·scale).
+extern "C" __global__ void eighth(unsigned char *y, const float *x, i64 n, float scale) {
+	i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
+	if (i >= n) return;
+	eight v;
+	for (int k = 0; k < 8; k++) v.x[k] = x[i + k];
+	store8(y + i, v, scale);
+}
+
 // norm_row normalises a row that a warp holds in registers, V times 256 columns, and
-// writes it.
+// writes it, and once more as e4m3 times scale where there is room for that.
 template <int V>
-__device__ __forceinline__ void norm_row(bf16 *to, eight (&v)[V], const bf16 *w, const bf16 *b, int dim, float eps) {
+__device__ __forceinline__ void norm_row(bf16 *to, unsigned char *to8, float scale, eight (&v)[V], const bf16 *w, const bf16 *b, int dim, float eps) {
 	int lane = threadIdx.x % 32;
 	float sum = 0;
 #pragma unroll
@@ -25,12 +50,13 @@ __device__ __forceinline__ void norm_row(bf16 *to, eight (&v)[V], const bf16 *w,
 		eight g = load8(w + c), a = load8(b + c);
 		for (int i = 0; i < 8; i++) v[j].x[i] = (v[j].x[i] - mean) * s * g.x[i] + a.x[i];
 		store8(to + c, v[j]);
+		if (to8) store8(to8 + c, v[j], scale);
 	}
 }
 
 // x = LayerNorm(x), a warp a row.
 template <int V>
-__device__ __forceinline__ void norm_in(bf16 *x, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
+__device__ __forceinline__ void norm_in(bf16 *x, unsigned char *x8, float scale, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
 	i64 r = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
 	if (r >= rows) return;
 	bf16 *p = x + r * dim;
@@ -40,12 +66,12 @@ __device__ __forceinline__ void norm_in(bf16 *x, const bf16 *w, const bf16 *b, i
 		int c = (j * 32 + threadIdx.x % 32) * 8;
 		if (c < dim) v[j] = load8(p + c);
 	}
-	norm_row<V>(p, v, w, b, dim, eps);
+	norm_row<V>(p, x8 ? x8 + r * dim : 0, scale, v, w, b, dim, eps);
 }
 
 // x[r] = LayerNorm(words[ids[r]] + places[at[r]]).
 template <int V>
-__device__ __forceinline__ void embed_norm(bf16 *x, const bf16 *words, const bf16 *places, const int *ids, const int *at, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
+__device__ __forceinline__ void embed_norm(bf16 *x, unsigned char *x8, float scale, const bf16 *words, const bf16 *places, const int *ids, const int *at, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
 	i64 r = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
 	if (r >= rows) return;
 	const bf16 *p = words + (i64)ids[r] * dim, *q = places + (i64)at[r] * dim;
@@ -58,17 +84,18 @@ __device__ __forceinline__ void embed_norm(bf16 *x, const bf16 *words, const bf1
 		eight a = load8(q + c);
 		for (int i = 0; i < 8; i++) v[j].x[i] += a.x[i];
 	}
-	norm_row<V>(x + r * dim, v, w, b, dim, eps);
+	norm_row<V>(x + r * dim, x8 ? x8 + r * dim : 0, scale, v, w, b, dim, eps);
 }
 
 #define NORMS(V)                                                                                                           \
-	extern "C" __global__ void __launch_bounds__(256) norm_in_##V(bf16 *x, const bf16 *w, const bf16 *b, int rows,         \
-			int dim, float eps) {                                                                                          \
-		norm_in<V>(x, w, b, rows, dim, eps);                                                                               \
+	extern "C" __global__ void __launch_bounds__(256) norm_in_##V(bf16 *x, unsigned char *x8, float scale,                 \
+			const bf16 *w, const bf16 *b, int rows, int dim, float eps) {                                                  \
+		norm_in<V>(x, x8, scale, w, b, rows, dim, eps);                                                                    \
 	}                                                                                                                      \
-	extern "C" __global__ void __launch_bounds__(256) embed_norm_##V(bf16 *x, const bf16 *words, const bf16 *places,       \
-			const int *ids, const int *at, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {                   \
-		embed_norm<V>(x, words, places, ids, at, w, b, rows, dim, eps);                                                    \
+	extern "C" __global__ void __launch_bounds__(256) embed_norm_##V(bf16 *x, unsigned char *x8, float scale,              \
+			const bf16 *words, const bf16 *places, const int *ids, const int *at, const bf16 *w, const bf16 *b,            \
+			int rows, int dim, float eps) {                                                                                \
+		embed_norm<V>(x, x8, scale, words, places, ids, at, w, b, rows, dim, eps);                                         \
 	}
 NORMS(1)
 NORMS(2)

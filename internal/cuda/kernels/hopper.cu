@@ -177,114 +177,120 @@ __device__ __forceinline__ void attend(bf16 *out, float *lse, const map &q, cons
 	if (r1 < last) lse[(i64)h * s.total + r1] = m1 * s.scale + __logf(l1);
 }
 
-// attend for short sequences: one warpgroup a tile of 64 rows, 64 keys at a time, with
-// so little memory that five blocks share a multiprocessor. While one waits for its
-// keys or takes exponentials, others multiply.
+// attend for short sequences: a block takes a head of a whole sequence, whose keys and
+// values are fetched once and stay. Its two warpgroups take tiles of 64 query rows by
+// turns, 64 keys at a time; two blocks or more share a multiprocessor, so that some
+// multiply while others take exponentials.
 template <int D>
 __device__ __forceinline__ void attend_short(bf16 *out, const map &q, const map &k, const map &v, const tile *tiles, const shape &s) {
 	constexpr int B = 64, SIZE = B * D * 2;
 	extern __shared__ __align__(1024) char memory[];
-	u32 sq = (shared_address(memory) + 1023) & ~1023, sk = sq + SIZE, sv = sk + 2 * SIZE;
-	const tile t = tiles[blockIdx.x];
-	int h = blockIdx.y, g = h * s.kv / s.heads;
-	int first = s.rows[t.seq] + t.row, last = s.rows[t.seq + 1], from = s.cu[t.seq];
-	int n = min(B, last - first), rounds = (sees(s, t.seq, first + n - 1, last) + B - 1) / B;
-	__shared__ u64 barriers[5];
-	u32 ready = shared_address(barriers), fk = ready + 8, fv = fk + 16; // two stages each
+	const int seq = tiles[blockIdx.x].seq, h = blockIdx.y, g = h * s.kv / s.heads, group = threadIdx.x / 128;
+	const int from = s.cu[seq], blocks = (s.cu[seq + 1] - from + B - 1) / B, begin = s.rows[seq], last = s.rows[seq + 1];
+	u32 sq = ((shared_address(memory) + 1023) & ~1023) + group * SIZE, sk = sq + (2 - group) * SIZE, sv = sk + blocks * SIZE;
+	__shared__ u64 barriers[18];
+	u32 ready = shared_address(barriers) + 8 * group, fk = shared_address(barriers) + 16, fv = fk + 64;
 	if (threadIdx.x == 0) {
-		for (int i = 0; i < 5; i++) barrier_init(ready + 8 * i, 1);
+		for (int i = 0; i < 18; i++) barrier_init(ready + 8 * i, 1);
 		barriers_ready();
 	}
 	__syncthreads();
-	auto load = [&](int i) {
-		int at = i & 1;
-		barrier_expect(fk + 8 * at, SIZE);
-		fetch<D, B>(sk + at * SIZE, k, g, from + i * B, fk + 8 * at);
-		barrier_expect(fv + 8 * at, SIZE);
-		fetch<D, B>(sv + at * SIZE, v, g, from + i * B, fv + 8 * at);
-	};
-	if (threadIdx.x == 0) {
+	const bool leads = threadIdx.x % 128 == 0;
+	int row = group * B; // of the tile, in the sequence
+	if (leads && begin + row < last) {
 		barrier_expect(ready, SIZE);
-		fetch<D, B>(sq, q, h, first, ready);
-		for (int i = 0; i < 2 && i < rounds; i++) load(i);
+		fetch<D, B>(sq, q, h, begin + row, ready);
 	}
-	__syncwarp();
-	int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	int r0 = first + warp * 16 + lane / 4, r1 = r0 + 8, lim0 = sees(s, t.seq, r0, last), lim1 = sees(s, t.seq, r1, last);
-	float acc[D / 2], m0 = -INF, m1 = -INF, l0 = 0, l1 = 0;
-#pragma unroll
-	for (int i = 0; i < D / 2; i++) acc[i] = 0;
-	const float f = s.scale * 1.44269504f;
-	barrier_wait(ready, 0);
-	for (int round = 0; round < rounds; round++) {
-		int j = round * B, stage = round & 1, phase = round >> 1 & 1;
-		float sc[B / 2];
-		barrier_wait(fk + 8 * stage, phase);
-		wgmma_fence();
-#pragma unroll
-		for (int i = 0; i < D / 16; i++) wgmma_shared(sc, columns<B>(sq, 0, i), columns<B>(sk + stage * SIZE, 0, i), i == 0);
-		wgmma_commit();
-		wgmma_wait<0>();
-
-		float x0 = m0, x1 = m1;
-		bool whole = j + B <= __shfl_sync(~0u, lim0, 0) && warp * 16 + 16 <= n; // the first row sees the fewest
-		if (!whole) {
-#pragma unroll
-			for (int c = 0; c < B / 8; c++)
-#pragma unroll
-				for (int e = 0; e < 2; e++) {
-					int key = j + c * 8 + lane % 4 * 2 + e;
-					if (key >= lim0) sc[4 * c + e] = -INF;
-					if (key >= lim1) sc[4 * c + 2 + e] = -INF;
-				}
+	if (threadIdx.x == 0)
+		for (int i = 0; i < blocks; i++) {
+			barrier_expect(fk + 8 * i, SIZE);
+			fetch<D, B>(sk + i * SIZE, k, g, from + i * B, fk + 8 * i);
+			barrier_expect(fv + 8 * i, SIZE);
+			fetch<D, B>(sv + i * SIZE, v, g, from + i * B, fv + 8 * i);
 		}
+	__syncwarp();
+	const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+	const float f = s.scale * 1.44269504f; // powers of two are faster than e's
+	for (int turn = 0; begin + row < last; turn++, row += 2 * B) {
+		int first = begin + row, n = min(B, last - first), rounds = (sees(s, seq, first + n - 1, last) + B - 1) / B;
+		int r0 = first + warp * 16 + lane / 4, r1 = r0 + 8, lim0 = sees(s, seq, r0, last), lim1 = sees(s, seq, r1, last);
+		float acc[D / 2], m0 = -INF, m1 = -INF, l0 = 0, l1 = 0;
 #pragma unroll
-		for (int c = 0; c < B / 8; c++) {
-			x0 = fmaxf(x0, fmaxf(sc[4 * c], sc[4 * c + 1]));
-			x1 = fmaxf(x1, fmaxf(sc[4 * c + 2], sc[4 * c + 3]));
+		for (int i = 0; i < D / 2; i++) acc[i] = 0;
+		barrier_wait(ready, turn & 1);
+		for (int round = 0; round < rounds; round++) {
+			int j = round * B;
+			float sc[B / 2];
+			barrier_wait(fk + 8 * round, 0);
+			wgmma_fence();
+#pragma unroll
+			for (int i = 0; i < D / 16; i++) wgmma_shared(sc, columns<B>(sq, 0, i), columns<B>(sk + round * SIZE, 0, i), i == 0);
+			wgmma_commit();
+			wgmma_wait<0>();
+			if (round == rounds - 1 && first + 2 * B < last) { // the group has read its queries: the next
+				asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+				if (leads) {
+					barrier_expect(ready, SIZE);
+					fetch<D, B>(sq, q, h, first + 2 * B, ready);
+				}
+				__syncwarp();
+			}
+
+			float x0 = m0, x1 = m1;
+			bool whole = j + B <= __shfl_sync(~0u, lim0, 0) && warp * 16 + 16 <= n; // the first row sees the fewest
+			if (!whole) {
+#pragma unroll
+				for (int c = 0; c < B / 8; c++)
+#pragma unroll
+					for (int e = 0; e < 2; e++) {
+						int key = j + c * 8 + lane % 4 * 2 + e;
+						if (key >= lim0) sc[4 * c + e] = -INF;
+						if (key >= lim1) sc[4 * c + 2 + e] = -INF;
+					}
+			}
+#pragma unroll
+			for (int c = 0; c < B / 8; c++) {
+				x0 = fmaxf(x0, fmaxf(sc[4 * c], sc[4 * c + 1]));
+				x1 = fmaxf(x1, fmaxf(sc[4 * c + 2], sc[4 * c + 3]));
+			}
+			for (int o = 1; o < 4; o <<= 1) {
+				x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, o));
+				x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, o));
+			}
+			float z0 = x0 == -INF ? 0 : x0 * f, z1 = x1 == -INF ? 0 : x1 * f, c0 = exp2f(m0 * f - z0), c1 = exp2f(m1 * f - z1);
+			m0 = x0, m1 = x1;
+			l0 *= c0, l1 *= c1;
+#pragma unroll
+			for (int c = 0; c < D / 8; c++) acc[4 * c] *= c0, acc[4 * c + 1] *= c0, acc[4 * c + 2] *= c1, acc[4 * c + 3] *= c1;
+			u32 p[B / 16][4];
+#pragma unroll
+			for (int c = 0; c < B / 16; c++)
+#pragma unroll
+				for (int e = 0; e < 4; e++) {
+					float *x = sc + 8 * c + 2 * e; // row 0, row 1, row 0, row 1
+					float z = e % 2 ? z1 : z0;
+					x[0] = exp2f(x[0] * f - z);
+					x[1] = exp2f(x[1] * f - z);
+					if (e % 2) l1 += x[0] + x[1];
+					else l0 += x[0] + x[1];
+					p[c][e] = pack(x[0], x[1]);
+				}
+			barrier_wait(fv + 8 * round, 0);
+			wgmma_fence();
+#pragma unroll
+			for (int c = 0; c < B / 16; c++) wgmma_registers(acc, p[c], rows16<B>(sv + round * SIZE, c));
+			wgmma_commit();
+			wgmma_wait<0>();
 		}
 		for (int o = 1; o < 4; o <<= 1) {
-			x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, o));
-			x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, o));
+			l0 += __shfl_xor_sync(~0u, l0, o);
+			l1 += __shfl_xor_sync(~0u, l1, o);
 		}
-		float z0 = x0 == -INF ? 0 : x0 * f, z1 = x1 == -INF ? 0 : x1 * f, c0 = exp2f(m0 * f - z0), c1 = exp2f(m1 * f - z1);
-		m0 = x0, m1 = x1;
-		l0 *= c0, l1 *= c1;
-#pragma unroll
-		for (int c = 0; c < D / 8; c++) acc[4 * c] *= c0, acc[4 * c + 1] *= c0, acc[4 * c + 2] *= c1, acc[4 * c + 3] *= c1;
-		u32 p[B / 16][4];
-#pragma unroll
-		for (int c = 0; c < B / 16; c++)
-#pragma unroll
-			for (int e = 0; e < 4; e++) {
-				float *x = sc + 8 * c + 2 * e; // row 0, row 1, row 0, row 1
-				float z = e % 2 ? z1 : z0;
-				x[0] = exp2f(x[0] * f - z);
-				x[1] = exp2f(x[1] * f - z);
-				if (e % 2) l1 += x[0] + x[1];
-				else l0 += x[0] + x[1];
-				p[c][e] = pack(x[0], x[1]);
-			}
-		barrier_wait(fv + 8 * stage, phase);
-		wgmma_fence();
-#pragma unroll
-		for (int c = 0; c < B / 16; c++) wgmma_registers(acc, p[c], rows16<B>(sv + stage * SIZE, c));
-		wgmma_commit();
-		wgmma_wait<0>();
-		if (round + 2 < rounds) {
-			__syncthreads(); // all have read the stage
-			if (threadIdx.x == 0) load(round + 2);
-			__syncwarp();
-		}
+		store<D>(out + h * D, (i64)s.heads * D, acc, r0, r1, last, 1 / l0, 1 / l1, lane);
 	}
-	for (int o = 1; o < 4; o <<= 1) {
-		l0 += __shfl_xor_sync(~0u, l0, o);
-		l1 += __shfl_xor_sync(~0u, l1, o);
-	}
-	store<D>(out + h * D, (i64)s.heads * D, acc, r0, r1, last, 1 / l0, 1 / l1, lane);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 4) hopper_short_64(bf16 *out, float *, const __grid_constant__ map q,
+extern "C" __global__ void __launch_bounds__(256, 2) hopper_short_64(bf16 *out, float *, const __grid_constant__ map q,
 		const __grid_constant__ map k, const __grid_constant__ map v, const tile *tiles, SHAPE) {
 	attend_short<64>(out, q, k, v, tiles, MAKE_SHAPE);
 }

@@ -25,7 +25,8 @@ type Device struct {
 		norm          normOn
 		layers        []layerOn
 	}
-	held []*tensor.Tensor
+	held  []*tensor.Tensor
+	held8 []*tensor.Eighth
 	room
 	line *packs.Line[[]int32]
 }
@@ -38,6 +39,8 @@ type layerOn struct {
 	attentionNorm normOn
 	up, down      linearOn
 	outputNorm    normOn
+
+	qkv8, up8, down8 *tensor.Eighth // in their place
 }
 
 // room is what a pass writes.
@@ -47,14 +50,29 @@ type room struct {
 	up       *tensor.Tensor // [rows, intermediate]
 	cos, sin *tensor.Tensor // [rows, half a head], of rotary models
 	out      *tensor.Tensor // float32 [sequences, hidden]
+	x8, up8  *tensor.Eighth // as x and up, or nil
 }
+
+// Options change how a Device computes.
+type Options struct {
+	Rows int // tokens of a pack; 0: PackRows
+	// Eighths takes the products of the perceptron and of queries, keys and values
+	// in e4m3, 8 bits with a scale: faster, and less exact.
+	Eighths bool
+}
+
+// Values in e4m3 are at most 448 divided by their scale. What comes out of a LayerNorm
+// or of GELU is some tens at most; weights have a scale of their own each.
+const (
+	normScale = 8
+	actScale  = 4
+)
 
 // PackRows is the number of rows of a pack, if nothing else is said.
 const PackRows = 16384
 
-// LoadOn is Load into the memory of be, for packs of rows tokens; 0 means PackRows.
-// Close gives the memory back.
-func LoadOn(be *tensor.Shared, dir, adapter string, rows int) (d *Device, err error) {
+// LoadOn is Load into the memory of be. Close gives the memory back.
+func LoadOn(be *tensor.Shared, dir, adapter string, o Options) (d *Device, err error) {
 	d = &Device{be: be}
 	be.Lock()
 	defer be.Unlock()
@@ -69,13 +87,20 @@ func LoadOn(be *tensor.Shared, dir, adapter string, rows int) (d *Device, err er
 	norm := func(n norm) normOn { return normOn{d.keep(n.w), d.keep(n.b)} }
 	c, err := readConfig(dir)
 	if err == nil {
-		err = fits(be, &c, dir)
+		err = fits(be, &c, dir, o)
 	}
 	if err != nil {
 		return d, err
 	}
 	d.stem, err = read(dir, adapter, func(m matrices) error {
-		d.weight.layers = append(d.weight.layers, layerOn{on(m.qkv), on(m.out), norm(m.attentionNorm), on(m.up), on(m.down), norm(m.outputNorm)})
+		l := layerOn{out: on(m.out), attentionNorm: norm(m.attentionNorm), outputNorm: norm(m.outputNorm)}
+		if o.Eighths {
+			l.qkv8, l.up8, l.down8 = d.eighth(m.qkv.w), d.eighth(m.up.w), d.eighth(m.down.w)
+			l.qkv.b, l.up.b, l.down.b = d.keep(m.qkv.b), d.keep(m.up.b), d.keep(m.down.b)
+		} else {
+			l.qkv, l.up, l.down = on(m.qkv), on(m.up), on(m.down)
+		}
+		d.weight.layers = append(d.weight.layers, l)
 		return nil
 	})
 	if err != nil {
@@ -88,22 +113,26 @@ func LoadOn(be *tensor.Shared, dir, adapter string, rows int) (d *Device, err er
 		d.weight.places = d.keep(d.types[:d.config.Hidden])
 	}
 	d.words, d.positions = nil, nil // of the host
-	if d.rows = cmp.Or(rows, PackRows); d.rows < d.MaxTokens() {
+	if d.rows = cmp.Or(o.Rows, PackRows); d.rows < d.MaxTokens() {
 		return d, fail.New(fail.Usage, op, dir, "packs of %d tokens are too small for texts of %d", d.rows, d.MaxTokens())
 	}
 	d.act = map[string]tensor.Act{"gelu": tensor.GELU, "relu": tensor.ReLU}[d.config.Act]
 	if d.config.Act != "gelu" && d.config.Act != "relu" {
 		d.act = tensor.TanhGELU
 	}
-	d.makeRoom()
+	d.makeRoom(o.Eighths)
 	d.line = packs.Start(packs.Work[[]int32]{Dim: d.Dim(), Room: d.rows, Most: d.mostSequences(), Size: func(seq []int32) int { return len(seq) }, Begin: d.forward})
 	return d, nil
 }
 
 // fits refuses a model that be's kernels do not serve.
-func fits(be tensor.Backend, c *config, dir string) error {
+func fits(be tensor.Encoding, c *config, dir string, o Options) error {
 	head := c.Hidden / c.Heads
-	if be.Working() == tensor.Float32 || c.Hidden%8 == 0 && c.Hidden <= 2048 && c.Intermediate%8 == 0 && head%8 == 0 && head <= 128 {
+	if o.Eighths && (!be.HasEighths() || c.Hidden%16 != 0 || c.Intermediate%16 != 0) {
+		return fail.WithHint(fail.New(fail.Usage, op, dir, "products in 8 bits need a GPU of compute capability 8.9 or later, and widths that are multiples of 16 (%d, %d)",
+			c.Hidden, c.Intermediate), "use --products bf16")
+	}
+	if be.Widths() == 1 || c.Hidden%8 == 0 && c.Hidden <= 2048 && c.Intermediate%8 == 0 && head%8 == 0 && head <= 128 {
 		return nil
 	}
 	return fail.WithHint(fail.New(fail.Usage, op, dir, "width %d in heads of %d and %d inside the perceptron: on a GPU they must be multiples of 8, the width at most 2048 and a head 128",
@@ -121,10 +150,31 @@ func (d *Device) keep(x []float32) *tensor.Tensor {
 	return t
 }
 
-func (d *Device) makeRoom() {
+func (d *Device) takeEighth(t *tensor.Eighth) *tensor.Eighth {
+	d.held8 = append(d.held8, t)
+	return t
+}
+
+// eighth keeps a weight as e4m3, its largest number being the largest there is.
+func (d *Device) eighth(w []float32) *tensor.Eighth {
+	var most float32
+	for _, x := range w {
+		most = max(most, x, -x)
+	}
+	t := d.takeEighth(d.be.AllocEighth(len(w), 448/max(most, 1e-30)))
+	d.be.UploadEighth(t, w)
+	return t
+}
+
+func (d *Device) makeRoom(eighths bool) {
 	c, be := &d.config, d.be
 	d.x, d.mixed = d.take(be.Alloc(d.rows*c.Hidden)), d.take(be.Alloc(d.rows*c.Hidden))
-	d.qkv, d.up = d.take(be.Alloc(d.rows*3*c.Hidden)), d.take(be.Alloc(d.rows*c.Intermediate))
+	d.qkv = d.take(be.Alloc(d.rows * 3 * c.Hidden))
+	if eighths {
+		d.x8, d.up8 = d.takeEighth(be.AllocEighth(d.rows*c.Hidden, normScale)), d.takeEighth(be.AllocEighth(d.rows*c.Intermediate, actScale))
+	} else {
+		d.up = d.take(be.Alloc(d.rows * c.Intermediate))
+	}
 	d.out = d.take(be.AllocFull(d.mostSequences() * c.Hidden))
 	if c.rotary() {
 		half := c.Hidden / c.Heads / 2
@@ -142,7 +192,10 @@ func (d *Device) free() {
 	for _, t := range d.held {
 		d.be.Free(t)
 	}
-	d.held = nil
+	for _, t := range d.held8 {
+		d.be.FreeEighth(t)
+	}
+	d.held, d.held8 = nil, nil
 }
 
 // Close ends the work and gives the memory back. Nothing may be encoded any more.
@@ -183,21 +236,30 @@ func (d *Device) forward(seqs [][]int32) (vecs []float32, wait func()) {
 		be.RopeTable(d.cos, d.sin, places, used, d.freq, make([]uint8, len(d.freq)))
 		spots = be.UploadInts(make([]int32, used))
 	}
-	be.EmbedNorm(d.x, d.weight.words, d.weight.places, ids, spots, d.weight.norm.w, d.weight.norm.b, h, c.Eps)
+	be.EmbedNorm(d.x, d.x8, d.weight.words, d.weight.places, ids, spots, d.weight.norm.w, d.weight.norm.b, h, c.Eps)
 	part := func(i int) tensor.Rows { return tensor.Rows{T: d.qkv, Off: i * h, Stride: 3 * h} }
 	heads := tensor.Heads{Heads: c.Heads, KVHeads: c.Heads, Dim: head, Scale: float32(1 / math.Sqrt(float64(head))), Longest: d.MaxTokens()}
 	for i := range d.weight.layers {
 		l := &d.weight.layers[i]
-		be.Linear(d.qkv, d.x, l.qkv.w, l.qkv.b, rows, h, 3*h, false)
+		if d.x8 != nil {
+			be.LinearEighth(d.qkv, d.x8, l.qkv8, l.qkv.b, rows, h, 3*h, false)
+		} else {
+			be.Linear(d.qkv, d.x, l.qkv.w, l.qkv.b, rows, h, 3*h, false)
+		}
 		if c.rotary() {
 			be.Rope(part(0), d.cos, d.sin, used, 2*c.Heads, head, false) // queries, then keys
 		}
 		be.Attention(d.mixed, nil, part(0), part(1), part(2), cu, nil, heads)
 		be.Linear(d.x, d.mixed, l.out.w, l.out.b, rows, h, h, true)
-		be.LayerNormIn(d.x, l.attentionNorm.w, l.attentionNorm.b, used, h, c.Eps)
-		be.LinearAct(d.up, d.x, l.up.w, l.up.b, rows, h, c.Intermediate, d.act)
-		be.Linear(d.x, d.up, l.down.w, l.down.b, rows, c.Intermediate, h, true)
-		be.LayerNormIn(d.x, l.outputNorm.w, l.outputNorm.b, used, h, c.Eps)
+		be.LayerNormIn(d.x, d.x8, l.attentionNorm.w, l.attentionNorm.b, used, h, c.Eps)
+		if d.x8 != nil {
+			be.LinearActEighth(d.up8, d.x8, l.up8, l.up.b, rows, h, c.Intermediate, d.act)
+			be.LinearEighth(d.x, d.up8, l.down8, l.down.b, rows, c.Intermediate, h, true)
+		} else {
+			be.LinearAct(d.up, d.x, l.up.w, l.up.b, rows, h, c.Intermediate, d.act)
+			be.Linear(d.x, d.up, l.down.w, l.down.b, rows, c.Intermediate, h, true)
+		}
+		be.LayerNormIn(d.x, d.x8, l.outputNorm.w, l.outputNorm.b, used, h, c.Eps)
 	}
 	vecs = make([]float32, len(seqs)*h)
 	out := d.out.View(0, len(vecs))

@@ -11,15 +11,17 @@ package eva
 
 import (
 	"math"
-	"sync"
 
+	"searchloop/internal/cuda"
 	"searchloop/internal/fail"
+	"searchloop/internal/model/packs"
 	"searchloop/internal/tensor"
 )
 
-// Tower is a loaded vision tower, safe for concurrent use: calls take turns.
+// Tower is a loaded vision tower, safe for concurrent use: calls take turns, and on a
+// device they are joined.
 type Tower struct {
-	be     tensor.Backend
+	be     *tensor.Shared
 	cfg    config
 	patch  linear
 	table  *tensor.Tensor // [tokens, width]: positions, [CLS] in the first
@@ -28,8 +30,11 @@ type Tower struct {
 	freq   []float32
 	axis   []uint8
 
-	mu    sync.Mutex
-	arena *tensor.Arena
+	pack         int // images of a pack, of a device
+	hidden, seen int // widths inside the perceptron and of a patch, with what fills them up
+	arena        *tensor.Arena
+	held         []*tensor.Tensor
+	line         *packs.Line[[]float32] // of a device
 }
 
 const normEps = 1e-6
@@ -41,24 +46,69 @@ func (t *Tower) Dim() int { return t.cfg.Dim }
 func (t *Tower) Image() int { return t.cfg.Image }
 func (t *Tower) Patch() int { return t.cfg.Patch }
 
+// numbers is how many the patches of an image have.
+func (t *Tower) numbers() int { return t.cfg.side() * t.cfg.side() * 3 * t.cfg.Patch * t.cfg.Patch }
+
 // Encode returns the vectors of images, [n, Dim], from their patches: for each
 // image (Image/Patch)² rows, in reading order, of 3·Patch² numbers by channel,
 // row and column.
 func (t *Tower) Encode(patches []float32) ([]float32, error) {
-	c := &t.cfg
-	each := c.side() * c.side() * 3 * c.Patch * c.Patch
+	each := t.numbers()
 	if len(patches)%each != 0 {
 		return nil, fail.New(fail.BadInput, "encode image", "", "%d numbers are not a multiple of the %d of an image", len(patches), each)
 	}
-	n := len(patches) / each
-	out := make([]float32, n*c.Dim)
-	if n == 0 {
-		return out, nil
+	var images [][]float32
+	for at := 0; at < len(patches); at += each {
+		images = append(images, patches[at:at+each])
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	if t.line != nil {
+		return t.line.Do(images)
+	}
+	t.be.Lock()
+	defer t.be.Unlock()
+	out := make([]float32, len(images)*t.cfg.Dim)
+	if len(images) > 0 {
+		t.pass(images, out)()
+	}
+	return out, nil
+}
+
+// Close gives a device's memory back. Nothing may be encoded any more.
+func (t *Tower) Close() (err error) {
+	defer cuda.Guard(&err)
+	if t.line == nil {
+		return nil
+	}
+	t.line.Close()
+	t.be.Lock()
+	defer t.be.Unlock()
+	for _, x := range t.held {
+		t.be.Free(x)
+	}
+	t.held = nil
+	t.arena.Free()
+	return nil
+}
+
+// begin begins a pack of a device.
+func (t *Tower) begin(images [][]float32) (vecs []float32, wait func()) {
+	t.be.Lock()
+	defer t.be.Unlock()
+	vecs = make([]float32, len(images)*t.cfg.Dim)
+	return vecs, t.pass(images, vecs)
+}
+
+// pass computes the vectors of images. On a device it is always over a whole pack, of
+// which the rest is blank: so an image's bits do not depend on the others.
+func (t *Tower) pass(images [][]float32, vecs []float32) (wait func()) {
+	c, n := &t.cfg, max(len(images), t.pack)
 	t.arena.Reset()
-	p := t.begin(patches, n)
+	width := 3 * c.Patch * c.Patch
+	patches := make([]float32, n*c.side()*c.side()*t.seen)
+	for i, im := range images {
+		copy(patches[i*len(patches)/n:], widened(im, width, t.seen))
+	}
+	p := t.start(patches, n)
 	for i := range t.blocks {
 		p.block(&t.blocks[i])
 	}
@@ -68,9 +118,10 @@ func (t *Tower) Encode(patches []float32) ([]float32, error) {
 	}
 	last := p.y.View(0, n*c.Width)
 	t.be.Gather(last, p.x, t.be.UploadInts(cls), c.Width)
-	t.be.LayerNorm(last, p.stat, last, t.norm.w, t.norm.b, n, c.Width, normEps)
-	t.be.Download(out, last)
-	return out, nil
+	t.be.LayerNormIn(last, nil, t.norm.w, t.norm.b, n, c.Width, normEps)
+	out := t.arena.Full(n * c.Width)
+	t.be.Copy(out, last)
+	return t.be.Later(vecs, out.View(0, len(vecs)))
 }
 
 // pass is the computation over the images of a call, joined row by row.
@@ -79,15 +130,15 @@ type pass struct {
 	rows            int
 	x, y            *tensor.Tensor // [rows, width]
 	qkv             *tensor.Tensor // [rows, 3·width]
-	gateUp, hidden  *tensor.Tensor // [rows, 2·hidden], [rows, hidden]
+	gateUp, inner   *tensor.Tensor // [rows, 2·hidden], [rows, hidden]
 	stat, cos, sin  *tensor.Tensor
 	cu              *tensor.Ints
 	queries, values tensor.Rows
 	keys            tensor.Rows
 }
 
-// begin makes x of the patches, [CLS] and the positions.
-func (t *Tower) begin(patches []float32, n int) *pass {
+// start makes x of the patches, [CLS] and the positions.
+func (t *Tower) start(patches []float32, n int) *pass {
 	be, a, c := t.be, t.arena, &t.cfg
 	d, side, tokens := c.Width, c.side(), c.tokens()
 	p := &pass{Tower: t, rows: n * tokens}
@@ -107,12 +158,12 @@ func (t *Tower) begin(patches []float32, n int) *pass {
 	}
 	p.cu = be.UploadInts(cu)
 	half := len(t.freq)
-	p.cos, p.sin = a.Floats(p.rows*half), a.Floats(p.rows*half)
+	p.cos, p.sin = a.Full(p.rows*half), a.Full(p.rows*half)
 	be.RopeTable(p.cos, p.sin, be.UploadInts(place), p.rows, t.freq, t.axis)
 
-	p.x, p.y, p.stat = a.Floats(p.rows*d), a.Floats(p.rows*d), a.Floats(2*p.rows)
+	p.x, p.y, p.stat = a.Floats(p.rows*d), a.Floats(p.rows*d), a.Full(2*p.rows)
 	p.qkv = a.Floats(p.rows * 3 * d)
-	p.gateUp, p.hidden = a.Floats(p.rows*2*c.hidden()), a.Floats(p.rows*c.hidden())
+	p.gateUp, p.inner = a.Floats(p.rows*2*t.hidden), a.Floats(p.rows*t.hidden)
 	rows := func(part int) tensor.Rows { return tensor.Rows{T: p.qkv, Off: part * d, Stride: 3 * d} }
 	p.queries, p.keys, p.values = rows(0), rows(1), rows(2)
 
@@ -120,7 +171,7 @@ func (t *Tower) begin(patches []float32, n int) *pass {
 	be.Upload(in, patches)
 	be.Gather(p.x, t.table, be.UploadInts(table), d)
 	seen := p.y.View(0, grid*d)
-	be.Linear(seen, in, t.patch.w, t.patch.b, grid, 3*c.Patch*c.Patch, d, false)
+	be.Linear(seen, in, t.patch.w, t.patch.b, grid, t.seen, d, false)
 	be.ScatterAdd(p.x, seen, be.UploadInts(spot), d)
 	return p
 }
@@ -128,7 +179,7 @@ func (t *Tower) begin(patches []float32, n int) *pass {
 // block takes x through one block.
 func (p *pass) block(b *block) {
 	be, c := p.be, &p.cfg
-	d, hidden, heads := c.Width, c.hidden(), c.Width/c.HeadWidth
+	d, heads := c.Width, c.Width/c.HeadWidth
 	p.normalise(p.y, p.x, b.norm1, d)
 	be.Linear(p.qkv, p.y, b.qkv.w, b.qkv.b, p.rows, d, 3*d, false)
 	be.Rope(p.queries, p.cos, p.sin, p.rows, heads, c.HeadWidth, false)
@@ -139,10 +190,9 @@ func (p *pass) block(b *block) {
 	be.Linear(p.x, p.y, b.proj.w, b.proj.b, p.rows, d, d, true)
 
 	p.normalise(p.y, p.x, b.norm2, d)
-	be.Linear(p.gateUp, p.y, b.gateUp.w, b.gateUp.b, p.rows, d, 2*hidden, false)
-	be.SwiGLU(p.hidden, p.gateUp, p.rows, hidden)
-	p.normalise(p.hidden, p.hidden, b.ffn, hidden)
-	be.Linear(p.x, p.hidden, b.down.w, b.down.b, p.rows, hidden, d, true)
+	be.Linear(p.gateUp, p.y, b.gateUp.w, b.gateUp.b, p.rows, d, 2*p.hidden, false)
+	be.SwiGLUNorm(p.inner, p.gateUp, b.ffn.w, b.ffn.b, p.rows, c.hidden(), p.hidden, normEps)
+	be.Linear(p.x, p.inner, b.down.w, b.down.b, p.rows, p.hidden, d, true)
 }
 
 func (p *pass) normalise(y, x *tensor.Tensor, n norm, dim int) {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"searchloop/internal/fail"
@@ -17,7 +18,7 @@ import (
 
 func load(t testing.TB) *Tower {
 	t.Helper()
-	tower, err := Load("testdata/clip", tensor.CPU)
+	tower, err := Load("testdata/clip")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,6 +88,49 @@ func TestAgainstTimm(t *testing.T) {
 	}
 }
 
+// strict is the processor's back end with a GPU's demands.
+type strict struct{ tensor.Encoding }
+
+func (strict) Widths() int { return 8 }
+
+// Packs of images in wider matrices, as a device has them, give the same vectors, from
+// many callers at once.
+func TestDeviceAsProcessor(t *testing.T) {
+	tower, err := LoadOn(&tensor.Shared{Encoding: strict{tensor.CPU.(tensor.Encoding)}}, "testdata/clip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := load(t)
+	patches, _ := goldenPatches(t, tower.Patch())
+	want := encode(t, host, patches...)
+	var wait sync.WaitGroup
+	for i := range 20 {
+		wait.Go(func() {
+			v, err := tower.Encode(slices.Concat(patches[i%3], patches[(i+1)%3]))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for k := range 2 {
+				w := want[(i+k)%3*host.Dim():][:host.Dim()]
+				for j, x := range v[k*host.Dim():][:host.Dim()] {
+					if math.Abs(float64(x-w[j])) > 1e-5 {
+						t.Errorf("image %d: %v, the processor's %v", (i+k)%3, x, w[j])
+						return
+					}
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if err := tower.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := tower.Encode(patches[0]); err == nil {
+		t.Error("a closed tower encodes")
+	}
+}
+
 func TestAloneOrTogether(t *testing.T) {
 	tower := load(t)
 	patches, _ := goldenPatches(t, tower.Patch())
@@ -144,12 +188,12 @@ func TestRefusals(t *testing.T) {
 		if err := os.Symlink(weights, filepath.Join(dir, "model.safetensors")); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Load(dir, tensor.CPU)
+		_, err := Load(dir)
 		if want := strings.TrimSuffix(what, " ("); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := Load(t.TempDir(), tensor.CPU); fail.KindOf(err) != fail.BadInput {
+	if _, err := Load(t.TempDir()); fail.KindOf(err) != fail.BadInput {
 		t.Errorf("an empty folder: %v", err)
 	}
 }

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -17,6 +18,7 @@ type kernels struct {
 	backQ, backKV             string // one after the other, or
 	back, backSums            string // both at once, and dQ from its sums
 	rows, threads             int    // of a tile
+	box                       int    // rows that the copy engine fetches at once, if not a tile's
 	sharedForward, sharedBack int    // bytes
 }
 
@@ -29,8 +31,8 @@ func mustServe(d int) {
 	}
 }
 
-// shortest is the length up to which a tile of 64 rows and little memory is the better
-// choice.
+// shortest is the length of sequences whose keys and values of a head fit into a
+// multiprocessor's memory.
 const shortest = 512
 
 // kernelsFor chooses by head dimension and GPU; short is for a forward pass alone, of
@@ -38,7 +40,7 @@ const shortest = 512
 func (b *Backend) kernelsFor(d int, short bool) kernels {
 	mustServe(d)
 	if b.d.Major == 9 && !b.portable && d == 64 && short {
-		return kernels{module: "hopper", forward: "hopper_short_64", rows: 64, threads: 128, sharedForward: 5*64*64*2 + 1024}
+		return kernels{module: "hopper", forward: "hopper_short_64", rows: shortest, box: 64, threads: 256}
 	}
 	if b.d.Major == 9 && !b.portable && (d == 64 || d == 128) {
 		return kernels{module: "hopper", forward: fmt.Sprint("hopper_", d), back: fmt.Sprint("hopper_back_", d), backSums: fmt.Sprint("hopper_back_sums_", d),
@@ -97,6 +99,9 @@ func (b *Backend) newPack(cu, at *tensor.Ints, k kernels) pack {
 	if p.back != "" {
 		kt = twoTiles(ends, p.kernels.rows)
 	}
+	if p.box > 0 { // two tiles of queries, and the longest sequence's of keys and values
+		p.sharedForward = (2+2*int((longest(ends)+63)/64))*64*64*2 + 1024
+	}
 	p.qTiles, p.kTiles = len(qt)/2, len(kt)/2
 	p.ints = b.UploadInts(slices.Concat(ends, rows, qt, kt))
 	p.cu = ptr(p.ints.Addr())
@@ -124,6 +129,14 @@ func twoTiles(ends []int32, size int) []int32 {
 		}
 	}
 	return all
+}
+
+// longest is the most keys of a sequence.
+func longest(ends []int32) (n int32) {
+	for i := range len(ends) - 1 {
+		n = max(n, ends[i+1]-ends[i])
+	}
+	return n
 }
 
 // tiles lists (sequence, first row) pairs; the last tiles of a causal sequence
@@ -173,9 +186,9 @@ func (b *Backend) Attention(out, lse *tensor.Tensor, q, k, v tensor.Rows, cu, as
 		return
 	}
 	g := cuda.Grid{X: p.qTiles, Y: h.Heads, Threads: p.threads, Shared: p.sharedForward}
-	qw, kw := h.Heads*h.Dim, h.KVHeads*h.Dim
-	b.launch(p.module, p.forward, g, append([]any{at(out), at(lse), b.operand(&p, q, p.queries, qw, p.kernels.rows),
-		b.operand(&p, k, p.keys, kw, p.kernels.rows), b.operand(&p, v, p.keys, kw, p.kernels.rows), p.qt}, p.shape(asked, q, k, v, h)...)...)
+	qw, kw, box := h.Heads*h.Dim, h.KVHeads*h.Dim, cmp.Or(p.box, p.kernels.rows)
+	b.launch(p.module, p.forward, g, append([]any{at(out), at(lse), b.operand(&p, q, p.queries, qw, box),
+		b.operand(&p, k, p.keys, kw, box), b.operand(&p, v, p.keys, kw, box), p.qt}, p.shape(asked, q, k, v, h)...)...)
 	keep(p.ints)
 }
 

@@ -11,6 +11,9 @@ import (
 	"searchloop/internal/tensor"
 )
 
+// Widths: rows are moved 16 bytes at a time.
+func (b *Backend) Widths() int { return 8 }
+
 // LinearAct joins the function to the product. Exact GELU is taken by its
 // approximation by tanh, which cuBLASLt has: they differ by 0.0005 at most, a quarter of
 // a rounding to bfloat16 at 1.
@@ -37,17 +40,27 @@ func warpRows(name string, rows, dim int) (string, cuda.Grid) {
 	return fmt.Sprint(name, vectors[i]), cuda.Grid{X: (rows + 7) / 8, Threads: 256}
 }
 
-func (b *Backend) LayerNormIn(x, w, bias *tensor.Tensor, rows, dim int, eps float32) {
+// copyOf are the arguments of a copy in e4m3, which may be absent.
+func copyOf(x *tensor.Eighth) (ptr, float32) {
+	if x == nil {
+		return 0, 0
+	}
+	return at(x.T), x.Scale
+}
+
+func (b *Backend) LayerNormIn(x *tensor.Tensor, x8 *tensor.Eighth, w, bias *tensor.Tensor, rows, dim int, eps float32) {
 	if rows > 0 {
 		name, g := warpRows("norm_in_", rows, dim)
-		b.launch("encode", name, g, at(x), at(w), at(bias), rows, dim, eps)
+		to, scale := copyOf(x8)
+		b.launch("encode", name, g, at(x), to, scale, at(w), at(bias), rows, dim, eps)
 	}
 }
 
-func (b *Backend) EmbedNorm(x, words, places *tensor.Tensor, ids, spots *tensor.Ints, w, bias *tensor.Tensor, dim int, eps float32) {
+func (b *Backend) EmbedNorm(x *tensor.Tensor, x8 *tensor.Eighth, words, places *tensor.Tensor, ids, spots *tensor.Ints, w, bias *tensor.Tensor, dim int, eps float32) {
 	if rows := ids.Len(); rows > 0 {
 		name, g := warpRows("embed_norm_", rows, dim)
-		b.launch("encode", name, g, at(x), at(words), at(places), ptr(ids.Addr()), ptr(spots.Addr()), at(w), at(bias), rows, dim, eps)
+		to, scale := copyOf(x8)
+		b.launch("encode", name, g, at(x), to, scale, at(words), at(places), ptr(ids.Addr()), ptr(spots.Addr()), at(w), at(bias), rows, dim, eps)
 		keep(ids)
 		keep(spots)
 	}
@@ -82,4 +95,55 @@ func (b *Backend) Later(dst []float32, src *tensor.Tensor) (wait func()) {
 		return func() {}
 	}
 	return b.d.Later(unsafe.Pointer(&dst[0]), at(src), 4*len(dst))
+}
+
+// HasEighths: products of e4m3 came with compute capability 8.9.
+func (b *Backend) HasEighths() bool { return 10*b.d.Major+b.d.Minor >= 89 }
+
+func (b *Backend) AllocEighth(n int, scale float32) *tensor.Eighth {
+	t := &tensor.Eighth{T: b.alloc(n, tensor.Float8), Scale: scale, Scales: b.AllocFull(2)}
+	b.Upload(t.Scales, []float32{1 / scale, scale})
+	return t
+}
+
+func (b *Backend) FreeEighth(t *tensor.Eighth) {
+	b.Free(t.T)
+	b.Free(t.Scales)
+}
+
+func (b *Backend) UploadEighth(dst *tensor.Eighth, src []float32) {
+	mustLen(dst.T, len(src))
+	for i := 0; i < len(src); i += uploadPiece {
+		part := src[i:min(i+uploadPiece, len(src))]
+		p := b.parts(len(part))
+		b.d.Upload(p, unsafe.Pointer(&part[0]), 4*len(part))
+		b.launch("encode", "eighth", each8(len(part)), at(dst.T)+ptr(i), p, int64(len(part)), dst.Scale)
+	}
+}
+
+// eighths are the product of e4m3 operands and what scales them.
+func eighths(x, w *tensor.Eighth, rows, in, out int) (cuda.Product, cuda.Scales) {
+	return cuda.Product{Rows: rows, Cols: out, K: in, TransB: true, LdA: in, LdB: in, LdD: out, Bias: true, Eighth: true},
+		cuda.Scales{A: at(x.Scales), B: at(w.Scales)}
+}
+
+func (b *Backend) LinearEighth(y *tensor.Tensor, x, w *tensor.Eighth, bias *tensor.Tensor, rows, in, out int, acc bool) {
+	if rows > 0 {
+		p, s := eighths(x, w, rows, in, out)
+		p.Accumulate = acc
+		b.d.MultiplyScaled(p, at(x.T), at(w.T), at(y), at(bias), s)
+	}
+}
+
+func (b *Backend) LinearActEighth(y, x, w *tensor.Eighth, bias *tensor.Tensor, rows, in, out int, act tensor.Act) {
+	if rows == 0 {
+		return
+	}
+	p, s := eighths(x, w, rows, in, out)
+	p.EighthOut, p.Act = true, cuda.TanhGELU
+	if act == tensor.ReLU {
+		p.Act = cuda.ReLU
+	}
+	s.D = at(y.Scales) + 4
+	b.d.MultiplyScaled(p, at(x.T), at(w.T), at(y.T), at(bias), s)
 }

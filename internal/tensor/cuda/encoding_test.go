@@ -42,8 +42,8 @@ func TestEncodingNorms(t *testing.T) {
 			ids[i], spots[i] = b.rnd.Int32N(vocab), b.rnd.Int32N(vocab)
 		}
 		bothEncoding(func(be tensor.Encoding, of func(pair) *tensor.Tensor) {
-			be.LayerNormIn(of(x), of(w), of(bias), rows, dim, 1e-5)
-			be.EmbedNorm(of(e), of(words), of(places), ints(be, ids), ints(be, spots), of(w), of(bias), dim, 1e-12)
+			be.LayerNormIn(of(x), nil, of(w), of(bias), rows, dim, 1e-5)
+			be.EmbedNorm(of(e), nil, of(words), of(places), ints(be, ids), ints(be, spots), of(w), of(bias), dim, 1e-12)
 		})
 		b.check(fmt.Sprint("norm ", dim), x, once)
 		b.check(fmt.Sprint("embed ", dim), e, once)
@@ -115,4 +115,31 @@ func TestShortAttention(t *testing.T) {
 		})
 		b.check(fmt.Sprint(c.h, " short"), out, often)
 	}
+}
+
+// Products in 8 bits: operands and results are rounded as the processor's are. A result
+// between two numbers of e4m3 may go the other way.
+func TestEighths(t *testing.T) {
+	if !gpu.HasEighths() {
+		t.Skip("the GPU has no products in 8 bits")
+	}
+	b := newBench(t)
+	const rows, in, out = 133, 64, 96
+	bias, y, z := b.rand(out), b.poison(rows*out), b.rand(rows*out)
+	norm, zero, hidden := b.of(slices.Repeat([]float32{1}, in)), b.of(make([]float32, in)), b.rand(rows*in)
+	wx, vx := b.normal(out*in, 0.1), b.normal(in*out, 0.1)
+	bothEncoding(func(be tensor.Encoding, of func(pair) *tensor.Tensor) {
+		x, w, up, v := be.AllocEighth(rows*in, 8), be.AllocEighth(out*in, 500), be.AllocEighth(rows*out, 4), be.AllocEighth(in*out, 500)
+		be.UploadEighth(w, wx)
+		be.UploadEighth(v, vx)
+		be.LayerNormIn(of(hidden), x, of(norm), of(zero), rows, in, 1e-5)
+		be.LinearEighth(of(y), x, w, of(bias), rows, in, out, false)
+		be.LinearActEighth(up, x, w, of(bias), rows, in, out, tensor.GELU)
+		be.LinearEighth(of(z).View(0, rows*in), up, v, of(bias).View(0, in), rows, out, in, true)
+		for _, t := range []*tensor.Eighth{x, w, up, v} {
+			be.FreeEighth(t)
+		}
+	})
+	b.check("eighths", y, often)
+	b.check("eighths after eighths", z, 2*often)
 }
