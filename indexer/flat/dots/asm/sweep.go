@@ -119,12 +119,12 @@ func sweep(b *bytes.Buffer) {
 
 // turn emits the copying of eight rows into their panel, for one kind of storage.
 // Registers: SI rows 0-3, BX rows 4-7, R13 and R12 one and three rows, R8 to R11
-// the four parts, CX and DI one and three lanes, DX blocks left.
+// the four parts, CX and DI one and three lanes, AX and R14 the next rows, DX blocks left.
 func turn(b *bytes.Buffer, k kind) {
 	p := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
 	p("\n// func turn%sAVX2(dst *float32, src *byte, stride, blocks, part, lane uintptr)\nTEXT ·turn%sAVX2(SB), NOSPLIT, $0-48", k.name, k.name)
 	p("\tMOVQ dst+0(FP), R8\n\tMOVQ src+8(FP), SI\n\tMOVQ stride+16(FP), R13\n\tMOVQ blocks+24(FP), DX\n\tMOVQ part+32(FP), AX\n\tMOVQ lane+40(FP), CX")
-	p("\tLEAQ (R8)(AX*1), R9\n\tLEAQ (R8)(AX*2), R10\n\tLEAQ (R9)(AX*2), R11\n\tLEAQ (R13)(R13*2), R12\n\tLEAQ (SI)(R13*4), BX\n\tLEAQ (CX)(CX*2), DI")
+	p("\tLEAQ (R8)(AX*1), R9\n\tLEAQ (R8)(AX*2), R10\n\tLEAQ (R9)(AX*2), R11\n\tLEAQ (R13)(R13*2), R12\n\tLEAQ (SI)(R13*4), BX\n\tLEAQ (CX)(CX*2), DI\n\tLEAQ (SI)(R13*8), AX\n\tLEAQ (BX)(R13*8), R14")
 	p("\nloop:")
 	row := func(base string, r, at int) string {
 		return fmt.Sprintf("%d(%s)%s", at, base, []string{"", "(R13*1)", "(R13*2)", "(R12*1)"}[r])
@@ -158,7 +158,13 @@ func turn(b *bytes.Buffer, k kind) {
 			p("\tVMOVUPS Y%d, (R%d)%s", c, 8+lane%8/2, at)
 		}
 	}
-	p("\tADDQ $%d, SI\n\tADDQ $%d, BX", 16*k.bytes, 16*k.bytes)
+	// The next eight rows are on their way meanwhile; few queries leave no time for that.
+	for r := range 4 {
+		p("\tPREFETCHT1 %s\n\tPREFETCHT1 %s", row("AX", r, 0), row("R14", r, 0))
+	}
+	for _, r := range []string{"SI", "BX", "AX", "R14"} {
+		p("\tADDQ $%d, %s", 16*k.bytes, r)
+	}
 	for _, r := range []string{"R8", "R9", "R10", "R11"} {
 		p("\tADDQ $%d, %s", 32*vecs, r)
 	}
