@@ -73,10 +73,7 @@ func transport(ctx context.Context, err error) *retry.Fault {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return &retry.Fault{Verdict: retry.Caller, Class: "cancelled", Err: context.Cause(ctx)}
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
-		err = u.Err // its own text holds the address, which may be signed
-	}
+	err = secret.WithoutURL(err) // which may be signed
 	return &retry.Fault{Verdict: retry.Again, Class: "transport", Down: true, Err: errors.New(secret.Scrub(err.Error()))}
 }
 

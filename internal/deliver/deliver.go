@@ -19,6 +19,7 @@ import (
 
 	"searchloop/internal/fail"
 	"searchloop/internal/retry"
+	"searchloop/internal/secret"
 )
 
 const (
@@ -82,7 +83,7 @@ func (c *Client) Send(ctx context.Context, method, to string, header map[string]
 func (c *Client) once(ctx context.Context, method, to string, header map[string]string, body []byte) ([]byte, *retry.Fault) {
 	req, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(body))
 	if err != nil {
-		return nil, &retry.Fault{Verdict: retry.Never, Class: "request", Err: bare(err)}
+		return nil, &retry.Fault{Verdict: retry.Never, Class: "request", Err: secret.WithoutURL(err)}
 	}
 	for k, v := range header {
 		req.Header.Set(k, v)
@@ -92,13 +93,13 @@ func (c *Client) once(ctx context.Context, method, to string, header map[string]
 		if ctx.Err() != nil {
 			return nil, &retry.Fault{Verdict: retry.Caller, Class: "too slow", Err: context.Cause(ctx)}
 		}
-		return nil, &retry.Fault{Verdict: retry.Again, Class: "no connection", Down: true, Err: bare(err)}
+		return nil, &retry.Fault{Verdict: retry.Again, Class: "no connection", Down: true, Err: secret.WithoutURL(err)}
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	switch code := res.StatusCode; {
 	case err != nil:
-		return nil, &retry.Fault{Verdict: retry.Again, Class: "answer", Err: bare(err)}
+		return nil, &retry.Fault{Verdict: retry.Again, Class: "answer", Err: secret.WithoutURL(err)}
 	case code >= 200 && code < 300:
 		return text, nil
 	case code == http.StatusTooManyRequests:
@@ -108,15 +109,6 @@ func (c *Client) once(ctx context.Context, method, to string, header map[string]
 	default:
 		return nil, &retry.Fault{Verdict: retry.Never, Class: fmt.Sprint("http ", code), Err: said(text)}
 	}
-}
-
-// bare is an error of net/http without the address that it names.
-func bare(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
 }
 
 // said is the beginning of what the service answered; nil for nothing.

@@ -2,6 +2,7 @@ package secret
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/url"
 	"strings"
@@ -19,6 +20,16 @@ func WithoutUser(u string) string {
 		return scheme + "://" + rest[i+1:]
 	}
 	return u
+}
+
+// WithoutURL is an error of net/http without the address that it names, which may
+// hold a key. Other errors stay as they are.
+func WithoutURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
 }
 
 // Scrub masks every secret ever created in s, also in the forms that JSON, URL
