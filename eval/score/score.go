@@ -50,7 +50,7 @@ var metrics = map[string]Metric{
 func Named(name string) (Metric, error) {
 	m, ok := metrics[name]
 	if !ok {
-		return m, fmt.Errorf("no metric is named %q; metrics: %s", name, strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))
+		return m, fmt.Errorf("no metric is named %q; metrics: %s", name, strings.Join(Names(), ", "))
 	}
 	m.Name = name
 	return m, nil
