@@ -43,7 +43,7 @@ type tile struct {
 	queries   unsafe.Pointer
 	step      uintptr // bytes from query to query
 	blocks    int     // of 16 terms, at least 1
-	count     int     // queries
+	count     int     // queries; of along, rows
 	ahead     uintptr // no pointer: it may run past the end, and is only fetched from
 	aheadStep uintptr
 }
@@ -55,6 +55,7 @@ type kernel struct {
 	rows, queries int
 	tall          int
 	run           [5]func(*tile) // F32, F16, U8, and squared distances for F32, F16
+	along         [5]func(*tile) // the same for one query and count rows, in the order of memory; nil: run does it
 	sweep         func(*sweep)   // inner products of packed rows; nil: rows are best taken as they are
 	// turn packs eight rows, stride bytes apart, by kind: part and lane are the bytes
 	// from part to part and from lane to lane of where they go.
@@ -113,12 +114,20 @@ func (j Job) Scores(out []float32, ld int) {
 		}
 		return
 	}
-	kn := active
-	run := kn.run[j.Kind]
+	kn, what := active, int(j.Kind)
 	if j.L2 {
-		run = kn.run[int(j.Kind)+3]
+		what += 3
 	}
+	run := kn.run[what]
 	t := tile{stride: uintptr(size), step: uintptr(4 * j.Dim), blocks: j.Dim / Lanes}
+	if along := kn.along[what]; along != nil && queries == 1 && t.blocks > 0 {
+		t.out, t.rows, t.queries, t.count = unsafe.Pointer(&out[0]), unsafe.Pointer(&j.Rows[0]), unsafe.Pointer(&j.Queries[0]), rows
+		along(&t)
+		if rest := j.Dim % Lanes; rest > 0 {
+			j.rest(out, ld, rows, 1, j.Dim-rest)
+		}
+		return
+	}
 	groups := (queries + kn.queries - 1) / kn.queries
 	high := kn.rows // rows of a tile
 	if queries == 1 {

@@ -92,7 +92,7 @@ func TestScoresAreRight(t *testing.T) {
 func TestOneOrderOfSummation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	const rows, queries = 23, 20
-	for _, dim := range []int{48, 768, 777} {
+	for _, dim := range []int{48, 80, 768, 777} {
 		for _, v := range variants {
 			b, exact := stored(random(rng, rows*dim), v.kind)
 			q := random(rng, queries*dim)
@@ -120,6 +120,13 @@ func TestOneOrderOfSummation(t *testing.T) {
 						if got := twice[a*n : (a+1)*n]; !slices.Equal(got, want[a%queries*rows:][:n]) {
 							t.Fatalf("%v dim %d %s: %d rows, query %d among many: %v, want %v", v, dim, active.name, n, a, got, want[a%queries*rows:][:n])
 						}
+					}
+				}
+				for a := range queries {
+					one := make([]float32, rows+1)
+					Job{Kind: v.kind, L2: v.l2, Rows: b, Queries: q[a*dim : (a+1)*dim], Dim: dim, Next: b}.Scores(one, rows+1)
+					if !slices.Equal(one[:rows], want[a*rows:(a+1)*rows]) || one[rows] != 0 {
+						t.Fatalf("%v dim %d %s: query %d alone: %v, in company %v", v, dim, active.name, a, one, want[a*rows:(a+1)*rows])
 					}
 				}
 				size := dim * v.kind.Bytes()

@@ -48,6 +48,11 @@ func generate() []byte {
 			s.write(&b, k)
 		}
 	}
+	for _, k := range kinds {
+		if k.bytes > 1 {
+			along(&b, k)
+		}
+	}
 	sweep(&b)
 	for _, k := range kinds[:3] {
 		turn(&b, k)
@@ -76,11 +81,13 @@ func (s isa) write(b *bytes.Buffer, k kind) {
 		p("\tCMPQ R12, $%d\n\tJEQ queries%d", q, q)
 	}
 	for q := 1; q <= s.queries; q++ {
-		if q == 1 && s.rows == 2 {
+		switch {
+		case q > 1 || s.rows > 2:
+			s.tile(p, k, q)
+		case k.bytes == 1:
 			s.tall().tile(p, k, q)
-			continue
+		default: // along does it
 		}
-		s.tile(p, k, q)
 	}
 }
 
