@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
 
 	"searchloop/indexer/faiss"
 	"searchloop/indexer/flat"
@@ -10,7 +11,7 @@ import (
 
 // throughFAISS adds the search of the float32 file by FAISS itself, in this
 // process with the threads that package faiss gives it, where it was built in.
-func throughFAISS(ctx context.Context, path string, queries []float32, ours []measured) ([]measured, error) {
+func throughFAISS(ctx context.Context, path string, queries []float32, pattern *regexp.Regexp, ours []measured) ([]measured, error) {
 	if faiss.Available() != nil {
 		return ours, nil
 	}
@@ -20,6 +21,10 @@ func throughFAISS(ctx context.Context, path string, queries []float32, ours []me
 	}
 	defer set.Close()
 	for _, n := range []int{1, 16, 256} {
+		name := fmt.Sprintf("search float32 through go-faiss, batch %d", n)
+		if !pattern.MatchString(name) {
+			continue
+		}
 		m := measured{batch: n, peers: []string{installed}, bounds: map[string]float64{installed: map[int]float64{16: 3, 256: 1.5}[n]}}
 		runs := 3 // as the peers
 		if n < 16 {
@@ -32,7 +37,7 @@ func throughFAISS(ctx context.Context, path string, queries []float32, ours []me
 		if err != nil {
 			return nil, err
 		}
-		m.Name, m.Unit, m.Ours = fmt.Sprintf("search float32 through go-faiss, batch %d", n), "queries/s", float64(n)/t.Seconds()
+		m.Name, m.Unit, m.Ours = name, "queries/s", float64(n)/t.Seconds()
 		m.Note = fmt.Sprintf("%d x %d, k %d", *rows, *dim, topK)
 		ours = append(ours, m)
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"time"
+	"unsafe"
 
 	"searchloop/indexer/flat"
 	"searchloop/internal/bench"
@@ -33,39 +35,49 @@ func best(n int, f func() error) (time.Duration, error) {
 // counts, as it does for those.
 type limits struct {
 	roof
-	memory []float32
+	memory []float32 // 1 GiB of ones
+	mapped []float32 // the vectors that are searched: reading them costs what their pages cost
 }
 
-func newLimits() *limits {
+// readStep is what all cores read of at a time.
+const readStep = 1 << 12
+
+func newLimits(f *flat.File) (*limits, error) {
 	l := &limits{memory: make([]float32, 1<<28)}
+	huge(l.memory)
 	for i := range l.memory {
 		l.memory[i] = 1
 	}
-	return l
+	b := f.Stored(0, f.Rows)
+	b = b[-uintptr(unsafe.Pointer(&b[0]))%64:]
+	l.mapped = unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4/readStep*readStep)
+	return l, l.again(2)
 }
 
-func (l *limits) again() {
-	n := len(l.memory)
-	for range 2 {
-		for _, ahead := range []int{0, 4096} {
-			t, _ := best(1, func() error {
-				par.For(n, 1<<12, func(lo, hi int) {
-					for ; lo < hi; lo += 1 << 12 {
-						read(l.memory[lo:lo+1<<12], ahead)
-					}
+// again measures the reading some times and the products.
+func (l *limits) again(times int) error {
+	for range times {
+		for _, from := range [][]float32{l.mapped, l.memory} {
+			for _, ahead := range []int{0, 4096} {
+				t, err := best(1, func() error {
+					par.For(len(from), readStep, func(lo, hi int) { read(from[lo:hi], ahead) })
+					return nil
 				})
-				return nil
-			})
-			l.read = max(l.read, 4*float64(n)/t.Seconds()/1e9)
+				if err != nil {
+					return err
+				}
+				l.read = max(l.read, 4*float64(len(from))/t.Seconds()/1e9)
+			}
 		}
 	}
 	const m = 1024
 	a, b, c := l.memory[:m*m], l.memory[m*m:2*m*m], l.memory[2*m*m:3*m*m]
-	t, _ := best(3, func() error { gemm.NT(c, a, b, m, m, m, false); return nil })
+	t, err := best(3, func() error { gemm.NT(c, a, b, m, m, m, false); return nil })
 	l.sgemm = max(l.sgemm, 2*m*m*m/t.Seconds()/1e9)
 	for i := range c {
 		c[i] = 1
 	}
+	return err
 }
 
 // promised are the least ratios by peer and batch.
@@ -105,7 +117,7 @@ type measured struct {
 
 const (
 	topK   = 5
-	rounds = 8 // of the small batches; the large ones take part in the first three
+	rounds = 8 // of the small batches, each four times; the large ones take part once in the first three
 )
 
 // sets opens the vectors in every format: float32, half floats, and float32 with a sketch.
@@ -121,43 +133,53 @@ func sets(paths map[flat.Format]string) ([3]*flat.Set, error) {
 }
 
 // measure searches every format in batches. The searches take turns, so that a
-// slow moment of the machine hits all of them.
-func measure(ctx context.Context, paths map[flat.Format]string, queries []float32, l *limits) ([]measured, error) {
-	open, err := sets(paths)
-	if err != nil {
-		return nil, err
-	}
+// slow moment of the machine hits all of them, and so do the peers over the file at
+// path, each after some rounds.
+func measure(ctx context.Context, open [3]*flat.Set, path string, queries []float32, pattern *regexp.Regexp, l *limits) ([]measured, map[string]peer, error) {
 	var all []measured
+	var compared []int // batches
 	for i, f := range formats {
 		for _, n := range f.batches {
 			m := measured{batch: n, set: open[i], time: math.MaxInt64, bytes: float64(*rows) * float64(*dim) * f.bytes, gain: f.gain}
 			m.Name, m.Unit = fmt.Sprintf("search %s, batch %d", f.name, n), "queries/s"
+			if !pattern.MatchString(m.Name) {
+				continue
+			}
 			if i == 0 {
 				m.peers, m.bounds = []string{installed, tuned, pipInstalled, pipTuned, numpy}, map[string]float64{installed: promised[installed][n], tuned: promised[tuned][n]}
+				compared = append(compared, n)
 			}
 			all = append(all, m)
 		}
 	}
+	theirs := map[string]peer{}
+	peers := peerRuns()
 	for round := range rounds {
-		l.again()
+		if err := l.again(2); err != nil {
+			return nil, nil, err
+		}
 		for i := range all {
 			m := &all[i]
+			times := 4
+			if m.batch >= 16 {
+				times = 1
+			}
 			if m.batch >= 16 && round >= 3 {
 				continue
 			}
-			t, err := best(1, func() (err error) {
+			t, err := best(times, func() (err error) {
 				m.hits, err = m.set.Search(ctx, queries[:m.batch*(*dim)], topK)
 				return err
 			})
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			m.time = min(m.time, t)
 		}
-	}
-	for _, s := range open {
-		if err := s.Close(); err != nil {
-			return nil, err
+		if round%2 == 0 && len(compared) > 0 {
+			if err := peers[round/2].ask(path, compared, theirs); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 	perQuery := 2 * float64(*rows) * float64(*dim)
@@ -182,7 +204,7 @@ func measure(ctx context.Context, paths map[flat.Format]string, queries []float3
 			}
 		}
 	}
-	return all, nil
+	return all, theirs, nil
 }
 
 // queries is the limit that is reached first, in queries/s: reading the vectors,

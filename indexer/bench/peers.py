@@ -2,7 +2,7 @@
 
     apt-get install python3-faiss            (Debian 12: faiss 1.7.3), for /usr/bin/python3
     pip install faiss-cpu==1.15.1 numpy      for another Python
-    python peers.py installed|tuned FLAT.index QUERIES.f32
+    python peers.py installed|tuned FLAT.index QUERIES.f32 BATCH …
 
 "installed" is faiss with its defaults, and numpy. "tuned" takes the better of faiss'
 two ways of searching small batches for each batch; run it with OMP_WAIT_POLICY=PASSIVE.
@@ -10,7 +10,8 @@ two ways of searching small batches for each batch; run it with OMP_WAIT_POLICY=
 import json, sys, time
 import faiss, numpy as np
 
-mode, path, queries = sys.argv[1:]
+mode, path, queries = sys.argv[1:4]
+batches = [int(n) for n in sys.argv[4:]]
 index = faiss.read_index(path)
 q = np.fromfile(queries, np.float32).reshape(-1, index.d)
 K = 5
@@ -26,7 +27,7 @@ def best(f, runs):
     return least
 
 
-for n in (1, 4, 16, 256):
+for n in batches:
     runs = 12 if n < 16 else 3
     if mode == "installed":
         out[f"installed b{n}"] = n / best(lambda: index.search(q[:n], K), runs)
@@ -45,6 +46,6 @@ if mode == "installed":
             top = np.argpartition(-s, K, axis=1)[:, :K]
             np.take_along_axis(s, top, 1).argsort(axis=1)
 
-    for n in (1, 4, 16, 256):
+    for n in batches:
         out[f"numpy b{n}"] = n / best(lambda: numpy_search(n), 8 if n < 16 else 2)
 print(json.dumps(out))
