@@ -99,7 +99,7 @@ var usual = map[int]string{
 	384:  ": e5-small-v2, multilingual-e5-small, bge-small-en-v1.5 and all-MiniLM-L6-v2 make such vectors",
 	768:  ": e5-base-v2, multilingual-e5-base and bge-base-en-v1.5 make such vectors",
 	1024: ": e5-large-v2, multilingual-e5-large, bge-large-en-v1.5 and jina-clip-v2 make such vectors",
-	2048: ": jina-embeddings-v4, in a server of embeddings, makes such vectors",
+	2048: ": jina-embeddings-v4 makes such vectors",
 }
 
 // formatOf fills in what kind of index the file is.

@@ -140,7 +140,7 @@ func contentOf(enc Encoder, o EmbedOptions, images **corpus.ImageStore) (vectors
 	case *images == nil:
 		return space, fail.New(fail.BadInput, "embed", o.Passages, "the corpus has no images folder")
 	case !enc.ReadsImages():
-		hint := "Jina-CLIP-v2 reads images and texts"
+		hint := "Jina-CLIP-v2 and jina-embeddings-v4 read images and texts"
 		if served.Is(o.Encoder) {
 			hint = "if the server reads them, say in which form: --encoder-images " + llm.ImageForms
 		}

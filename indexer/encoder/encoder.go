@@ -1,6 +1,6 @@
-// Package encoder turns texts, and with Jina-CLIP images, into vectors with an
+// Package encoder turns texts, and with Jina's models images, into vectors with an
 // encoder from a Hugging Face folder (E5, multilingual E5, BGE, MiniLM,
-// jina-embeddings-v3, Jina-CLIP-v2, or one fitted by indexer/lexical): the prefix,
+// jina-embeddings-v3 and -v4, Jina-CLIP-v2, or one fitted by indexer/lexical): the prefix,
 // the tokenizer and its length limit, or the image's preparation; the model,
 // pooling, the cut to fewer dimensions, L2 norm. Texts and pictures go in, float32
 // vectors come out with the space they live in, so that vectors of different
@@ -20,6 +20,7 @@ import (
 	"searchloop/indexer/vectors"
 	"searchloop/internal/fail"
 	"searchloop/internal/model/bert"
+	"searchloop/internal/model/jinav4"
 	"searchloop/internal/tensor"
 	"searchloop/internal/token"
 )
@@ -27,7 +28,8 @@ import (
 // batchTokens bounds the tokens of one forward pass, and with them its memory.
 const batchTokens = 8192
 
-// texts turns token ids into vectors: a *bert.Encoder or a *bert.Device.
+// texts turns token ids into vectors: a *bert.Encoder, a *bert.Device or a
+// *jinav4.Model.
 type texts interface {
 	Encode(seqs [][]int32) ([]float32, error)
 	Dim() int
@@ -42,7 +44,7 @@ type Encoder struct {
 	queries, passages texts          // one, unless each has its own adapter
 	on                *tensor.Shared // nil: the processor
 	eighths           bool
-	images            *images // nil: reads none
+	images            images // nil: reads none
 	words             token.Marked
 	space             vectors.Space
 }
@@ -106,24 +108,53 @@ func (e *Encoder) loadTexts(adapter string) (m texts, err error) {
 	return m, fail.Wrap(fail.BadInput, "load encoder", e.dir, err)
 }
 
-func (e *Encoder) load(digest string, s Settings) error {
-	dir := e.dir
-	m, err := e.loadTexts(s.PassageAdapter)
+// loadV4 loads jina-embeddings-v4, whose texts and images go through one model.
+func (e *Encoder) loadV4(task string) (err error) {
+	if e.eighths {
+		return fail.WithHint(fail.New(fail.Usage, "load encoder", e.dir, "products in 8 bits are not known for jina-embeddings-v4"), "say --products bf16")
+	}
+	load := jinav4.Load
+	if e.on != nil {
+		load = func(dir, task string) (*jinav4.Model, error) { return jinav4.LoadOn(e.on, dir, task) }
+	}
+	m, err := load(e.dir, task)
 	if err != nil {
+		return fail.Wrap(fail.BadInput, "load encoder", e.dir, err)
+	}
+	e.queries, e.passages, e.images = m, m, v4{m}
+	e.words, err = token.LoadUnmarked(e.dir)
+	return fail.Wrap(fail.BadInput, "load encoder", e.dir, err)
+}
+
+// loadBERT loads a text tower, or two, and its tokenizer.
+func (e *Encoder) loadBERT(s *Settings) (err error) {
+	if e.passages, err = e.loadTexts(s.PassageAdapter); err != nil {
 		return err
 	}
-	if e.queries, e.passages = m, m; s.QueryAdapter != s.PassageAdapter {
+	if e.queries = e.passages; s.QueryAdapter != s.PassageAdapter {
 		if e.queries, err = e.loadTexts(s.QueryAdapter); err != nil {
 			return err
 		}
 	}
-	if e.words, err = token.LoadMarked(dir); err != nil {
-		return fail.Wrap(fail.BadInput, "load encoder", dir, err)
-	}
+	e.words, err = token.LoadMarked(e.dir)
+	return fail.Wrap(fail.BadInput, "load encoder", e.dir, err)
+}
+
+func (e *Encoder) load(digest string, s Settings) error {
+	dir := e.dir
 	t, err := readTasks(dir)
 	if err != nil {
 		return err
 	}
+	if t.v4() {
+		err = e.loadV4(s.PassageAdapter)
+	} else {
+		err = e.loadBERT(&s)
+	}
+	if err != nil {
+		return err
+	}
+	m := e.passages
 	if s.MaxTokens == 0 {
 		if s.MaxTokens = m.MaxTokens(); t.clip() {
 			s.MaxTokens = min(s.MaxTokens, clipTokens)
@@ -140,16 +171,18 @@ func (e *Encoder) load(digest string, s Settings) error {
 	if dim != m.Dim() && !slices.Contains(t.Dims, dim) || dim > m.Dim() {
 		return fail.New(fail.BadInput, "load encoder", dir, "vectors of %d numbers: the model gives %d, and may be cut to %v", dim, m.Dim(), t.Dims)
 	}
-	mode, normalized, err := pooling(dir)
-	if err != nil {
-		return err
+	mode, normalized := "mean", true
+	if !t.v4() {
+		if mode, normalized, err = pooling(dir); err != nil {
+			return err
+		}
 	}
 	e.space = vectors.Space{
 		Encoder: digest, Dim: dim, Pooling: mode, Normalized: normalized,
 		MaxTokens: s.MaxTokens, QueryPrefix: s.QueryPrefix, PassagePrefix: s.PassagePrefix,
 	}
 	if t.clip() {
-		e.images, err = loadImages(e.on, dir, m.Dim())
+		e.images, err = loadClip(e.on, dir, m.Dim())
 	}
 	return err
 }
@@ -164,7 +197,7 @@ func (e *Encoder) Close() error {
 		}
 	}
 	if e.images != nil {
-		errs = append(errs, e.images.tower.Close())
+		errs = append(errs, e.images.Close())
 	}
 	return errors.Join(errs...)
 }

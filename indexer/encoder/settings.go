@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"searchloop/internal/fail"
+	"searchloop/internal/model/jinav4"
 )
 
 // Settings is how a folder's encoder is to be used: searchloop.json.
@@ -47,6 +48,9 @@ func settingsOf(dir string) (Settings, error) {
 	if err != nil {
 		return s, err
 	}
+	if t.v4() {
+		return settingsOfV4(dir, t)
+	}
 	query, passage := t.adapters()
 	found, err := readJSON(filepath.Join(dir, "searchloop.json"), &s, true)
 	if err != nil {
@@ -81,6 +85,27 @@ func settingsOf(dir string) (Settings, error) {
 		}
 	}
 	return s, nil
+}
+
+// settingsOfV4 are those of jina-embeddings-v4: what searchloop.json says, else what
+// the published code does. Queries and passages have one adapter.
+func settingsOfV4(dir string, t tasks) (s Settings, err error) {
+	path := filepath.Join(dir, "searchloop.json")
+	if _, err := readJSON(path, &s, true); err != nil {
+		return s, err
+	}
+	task := cmp.Or(s.PassageAdapter, s.QueryAdapter, jinav4.Retrieval)
+	if cmp.Or(s.QueryAdapter, task) != task {
+		return s, fail.New(fail.BadInput, "read encoder settings", path, "query_adapter is %q and passage_adapter %q; jina-embeddings-v4 has one adapter for both", s.QueryAdapter, task)
+	}
+	if s.Pooling != "" || s.Normalize != nil {
+		return s, fail.New(fail.BadInput, "read encoder settings", path, "pooling and normalize are no settings of jina-embeddings-v4: means of length 1 are its vectors")
+	}
+	s = Settings{Dim: t.Cut}
+	s.QueryPrefix, s.PassagePrefix = jinav4.Prompts(task)
+	_, err = readJSON(path, &s, true) // over the prompts
+	s.QueryAdapter, s.PassageAdapter = task, task
+	return s, err
 }
 
 // PrefixesByName are the prefixes of a model of which only the name is known: E5's,

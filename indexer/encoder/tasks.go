@@ -6,6 +6,7 @@ import (
 
 	"searchloop/internal/fail"
 	"searchloop/internal/model/bert"
+	"searchloop/internal/model/jinav4"
 )
 
 // tasks is what config.json of Jina's models says about their use: which low-rank
@@ -17,6 +18,8 @@ type tasks struct {
 	Instructions map[string]string `json:"task_instructions"`
 	Dims         []int             `json:"matryoshka_dimensions"`
 	Cut          int               `json:"truncate_dim"`
+	Classes      []string          `json:"architectures"`
+	Dims4        []int             `json:"matryoshka_dims"` // of jina-embeddings-v4
 	Text         struct {
 		Adapter     string `json:"default_lora_task"`
 		Instruction string `json:"default_instruction_task"`
@@ -36,6 +39,9 @@ func readTasks(dir string) (tasks, error) {
 	if _, err := readJSON(path, &t, false); err != nil {
 		return t, err
 	}
+	if t.v4() {
+		t.Dims = t.Dims4
+	}
 	if t.ModelType == "jina_embeddings_v3" && len(t.Adapters) == 0 {
 		// transformers' layout: an adapter is a folder, and config.json lists none.
 		for _, task := range []string{"retrieval.query", "retrieval.passage"} {
@@ -51,6 +57,9 @@ func readTasks(dir string) (tasks, error) {
 }
 
 func (t *tasks) clip() bool { return t.ModelType == "jina_clip" }
+
+// v4 is jina-embeddings-v4, whose model_type is that of its backbone.
+func (t *tasks) v4() bool { return slices.Contains(t.Classes, jinav4.Architecture) }
 
 // adapters are those for queries and passages. Jina-CLIP has one for both.
 func (t *tasks) adapters() (query, passage string) {

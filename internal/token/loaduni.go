@@ -70,6 +70,34 @@ func LoadMarked(dir string) (Marked, error) {
 	return LoadWordPiece(dir)
 }
 
+// LoadUnmarked reads the byte-level BPE in dir/tokenizer.json as an encoder's tokenizer
+// that puts no marks around a text. A file that asks for marks is a BadInput error.
+func LoadUnmarked(dir string) (Marked, error) {
+	f, path, err := readFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	if f.Post != nil && f.Post.Type != "ByteLevel" {
+		return nil, fail.New(fail.BadInput, "read tokenizer", path, "post_processor %q puts marks around a text; this model has none", f.Post.Type)
+	}
+	t, err := f.bpe()
+	if err != nil {
+		return nil, fail.Wrap(fail.BadInput, "read tokenizer", path, err)
+	}
+	return unmarked{t}, nil
+}
+
+// unmarked reads special tokens in a text as such, as Hugging Face's does.
+type unmarked struct{ *BPE }
+
+func (u unmarked) Encode(s string, maxTokens int) []int32 {
+	ids := u.BPE.Encode(s)
+	if maxTokens > 0 && len(ids) > maxTokens {
+		ids = ids[:maxTokens]
+	}
+	return ids
+}
+
 // LoadUnigram reads the Unigram model in dir/tokenizer.json. What it cannot do
 // exactly is a BadInput error.
 func LoadUnigram(dir string) (*Unigram, error) {

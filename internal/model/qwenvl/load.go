@@ -28,6 +28,21 @@ func LoadOn(be tensor.Backend, dir string) (*Model, error) { return LoadChecked(
 // LoadChecked is LoadOn that shows every tensor as it is in the files; an error of
 // check ends it. check may be nil.
 func LoadChecked(be tensor.Backend, dir string, check func(name string, x []float32) error) (*Model, error) {
+	return loading{}.load(be, dir, func(name string, _ []int, x []float32) error {
+		if check == nil {
+			return nil
+		}
+		return check(name, x)
+	})
+}
+
+// loading is what may differ between the ways to load.
+type loading struct {
+	encode bool                   // for Encode alone
+	spare  func(name string) bool // tensors that are no part of the model
+}
+
+func (o loading) load(be tensor.Backend, dir string, each func(name string, shape []int, x []float32) error) (*Model, error) {
 	const op = "load model"
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -44,6 +59,11 @@ func LoadChecked(be tensor.Backend, dir string, check func(name string, x []floa
 	defer files.Close()
 	if cfg.HasVision() {
 		_, _, cfg.ShortNames = files.Info("visual.patch_embed.proj.weight")
+	}
+	if o.encode {
+		if err := cfg.forEncoding(); err != nil {
+			return nil, fail.Wrap(fail.BadInput, op, filepath.Join(dir, "config.json"), err)
+		}
 	}
 	cfg.findExpertLayout(func(name string) []int { _, shape, _ := files.Info(name); return shape })
 	src := source{config: raw, meta: maps.Clone(files.Metadata())}
@@ -69,22 +89,27 @@ func LoadChecked(be tensor.Backend, dir string, check func(name string, x []floa
 			src.extra = append(src.extra, name)
 			continue
 		}
+		if o.spare != nil && o.spare(name) {
+			continue
+		}
 		return nil, fail.New(fail.BadInput, op, dir, "tensor %s does not belong to this model", name)
+	}
+	if o.encode {
+		cfg.widen(be.(tensor.Encoding).Widths())
 	}
 	m := build(be, cfg)
 	m.source = src
 	for _, p := range m.params {
 		x, err := files.Float32(p.Name)
 		if err != nil {
+			m.Free()
 			return nil, fail.Wrap(fail.BadInput, op, dir, err)
 		}
-		if check != nil {
-			if err := check(p.Name, x); err != nil {
-				m.Free()
-				return nil, err
-			}
+		if err := each(p.Name, shapes[p.Name], x); err != nil {
+			m.Free()
+			return nil, err
 		}
-		m.be.Upload(p.W, x)
+		m.be.Upload(p.W, widened(x, shapes[p.Name], p.Shape))
 		p.dtype, _, _ = files.Info(p.Name)
 	}
 	return m, nil

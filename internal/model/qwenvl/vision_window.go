@@ -6,11 +6,28 @@ import (
 	"searchloop/internal/tensor"
 )
 
-// seeWindows fills the pass for Qwen2.5-VL's tower. Tokens (merge units of
-// patches) are put in the order of their windows once, before the first block,
-// and the merged tokens back in their own order at the end.
+// seeWindows fills the pass for Qwen2.5-VL's tower, of which the merged tokens are put
+// back in their own order at the end.
 func (m *Model) seeWindows(p *visionPass, images []Image) {
-	be, a, v, t := m.be, p.ws.arena, &m.cfg.Vision, m.vision
+	m.layWindows(p, images)
+	be, a, v, t, rows := m.be, p.ws.arena, &m.cfg.Vision, m.vision, p.rows
+	d := v.Hidden
+	x := a.Floats(rows * d)
+	be.Linear(x, p.patches, t.patchW.w, nil, rows, m.cfg.PatchDim(), d, false)
+	scratch := a.Floats(rows * max(d, v.Intermediate))
+	for i := range p.blocks {
+		x = p.block(i, x, scratch)
+	}
+	p.last, p.merged = x, mergeActs{x: x}
+	merged := p.merge(&t.merger, &p.merged)
+	p.out = a.Floats(rows / m.cfg.mergeUnit() * v.Out)
+	be.Scatter(p.out, merged, p.order, v.Out)
+}
+
+// layWindows puts the tokens (merge units of patches) in the order of their windows:
+// patches, their angles, and the lengths of windows and frames.
+func (m *Model) layWindows(p *visionPass, images []Image) {
+	be, a, v := m.be, p.ws.arena, &m.cfg.Vision
 	unit, dim, rows, d := m.cfg.mergeUnit(), m.cfg.PatchDim(), p.rows, v.Hidden
 	order, windows := m.windowOrder(images)
 	pos, patches := p.ws.intSlice(2*rows), make([]float32, rows*dim)
@@ -39,16 +56,6 @@ func (m *Model) seeWindows(p *visionPass, images []Image) {
 	half := d / v.Heads / 2
 	p.cos, p.sin = a.Full(rows*half), a.Full(rows*half)
 	be.RopeTable(p.cos, p.sin, be.UploadInts(pos), rows, m.visionFreq, m.visionAxis)
-	x := a.Floats(rows * d)
-	be.Linear(x, p.patches, t.patchW.w, nil, rows, dim, d, false)
-	scratch := a.Floats(rows * max(d, v.Intermediate))
-	for i := range p.blocks {
-		x = p.block(i, x, scratch)
-	}
-	p.last, p.merged = x, mergeActs{x: x}
-	merged := p.merge(&t.merger, &p.merged)
-	p.out = a.Floats(rows / unit * v.Out)
-	be.Scatter(p.out, merged, p.order, v.Out)
 }
 
 // windowOrder lists the tokens of all images window by window, frame by frame,
