@@ -21,11 +21,11 @@ func Seed(seed uint64, epoch int, question string, sample, turn int) int64 {
 func Draw(qs []corpus.Question, seed uint64, epoch, n int) []corpus.Question {
 	type ranked struct {
 		key uint64
-		q   corpus.Question
+		q   *corpus.Question
 	}
 	list := make([]ranked, len(qs))
-	for i, q := range qs {
-		list[i] = ranked{lot.Draw("draw", q.ID, seed, uint64(epoch)), q}
+	for i := range qs {
+		list[i] = ranked{lot.Draw("draw", qs[i].ID, seed, uint64(epoch)), &qs[i]}
 	}
 	slices.SortFunc(list, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.q.ID, b.q.ID))
@@ -35,7 +35,7 @@ func Draw(qs []corpus.Question, seed uint64, epoch, n int) []corpus.Question {
 	}
 	out := make([]corpus.Question, len(list))
 	for i, r := range list {
-		out[i] = r.q
+		out[i] = *r.q
 	}
 	return out
 }

@@ -3,8 +3,8 @@ package rollout
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -32,7 +32,7 @@ func (w *work) shard(ctx context.Context, sh *job.Shard, qs []corpus.Question) e
 	rows := w.rows(sh.Shard, qs)
 	var list []*todo
 	for i := range rows {
-		done, err := w.finished(j, rows[i].row.ID)
+		done, err := w.finished(j, rows[i].id)
 		if err != nil {
 			return err
 		}
@@ -67,14 +67,14 @@ func (w *work) shard(ctx context.Context, sh *job.Shard, qs []corpus.Question) e
 
 // todo is a trajectory to be played.
 type todo struct {
-	q    *corpus.Question
-	row  trajectory.Row
-	done bool // its end is in the journal
-	at   int  // place in the order of ids
+	q      *corpus.Question
+	id     string
+	sample int
+	done   bool // its end is in the journal
+	at     int  // place in the order of ids
 }
 
-// rows lists the shard's trajectories by id, with all that is known before they
-// are played. All samples of a question are in one shard.
+// rows lists the shard's trajectories by id.
 func (w *work) rows(s shard.Spec, qs []corpus.Question) []todo {
 	out := make([]todo, 0, w.plan.Sampling.N*len(qs)/s.N)
 	for i := range qs {
@@ -83,19 +83,25 @@ func (w *work) rows(s shard.Spec, qs []corpus.Question) []todo {
 			continue
 		}
 		for k := range w.plan.Sampling.N {
-			out = append(out, todo{q: q, row: trajectory.Row{
-				ID: fmt.Sprintf("%s#%d", q.ID, k), Run: w.o.Run, Epoch: int32(w.o.Epoch), Question: q.ID, Sample: int32(k), Group: q.ID,
-				DataSource: q.DataSource, Category: q.Category, Text: q.Text, Answers: q.Answers,
-				Temperature: w.plan.Sampling.Temperature, TopP: w.plan.Sampling.TopP, TopK: int32(w.plan.Sampling.TopK),
-				Seed: Seed(w.plan.Seed, w.o.Epoch, q.ID, k, 0), Recipe: w.hash,
-			}})
+			out = append(out, todo{q: q, id: q.ID + "#" + strconv.Itoa(k), sample: k})
 		}
 	}
-	slices.SortFunc(out, func(a, b todo) int { return strings.Compare(a.row.ID, b.row.ID) })
+	slices.SortFunc(out, func(a, b todo) int { return strings.Compare(a.id, b.id) })
 	for i := range out {
 		out[i].at = i
 	}
 	return out
+}
+
+// row is what is known of a trajectory before it is played.
+func (w *work) row(t *todo) trajectory.Row {
+	q := t.q
+	return trajectory.Row{
+		ID: t.id, Run: w.o.Run, Epoch: int32(w.o.Epoch), Question: q.ID, Sample: int32(t.sample), Group: q.ID,
+		DataSource: q.DataSource, Category: q.Category, Text: q.Text, Answers: q.Answers,
+		Temperature: w.plan.Sampling.Temperature, TopP: w.plan.Sampling.TopP, TopK: int32(w.plan.Sampling.TopK),
+		Seed: Seed(w.plan.Seed, w.o.Epoch, q.ID, t.sample, 0), Recipe: w.hash,
+	}
 }
 
 // keep takes the good rows of a finished part over into the journal, when its
@@ -126,13 +132,13 @@ func (w *work) limits(j *journal.Journal, rows []todo) (*budget.Budget, error) {
 	}
 	var used manifest.Usage
 	for i := range rows {
-		payload, ok := j.Get(rows[i].row.ID)
+		payload, ok := j.Get(rows[i].id)
 		if !ok {
 			continue
 		}
 		var rec record
 		if err := json.Unmarshal(payload, &rec); err != nil {
-			return nil, fail.New(fail.BadInput, "read journal", j.Path(), "trajectory %s: %w", rows[i].row.ID, err)
+			return nil, fail.New(fail.BadInput, "read journal", j.Path(), "trajectory %s: %w", rows[i].id, err)
 		}
 		used = used.Add(usage(&rec.Row, rec.Time))
 	}
@@ -182,8 +188,8 @@ func (w *work) play(samples *job.Samples, j *journal.Journal, s *sheet, list []*
 	var mu sync.Mutex
 	var tokens int64
 	for _, t := range list {
-		if !samples.Named(t.row.ID, func(ctx context.Context, deadly bool) error {
-			rec := &record{Row: t.row, Time: timing{ID: t.row.ID}}
+		if !samples.Named(t.id, func(ctx context.Context, deadly bool) error {
+			rec := &record{Row: w.row(t), Time: timing{ID: t.id}}
 			if deadly {
 				rec.Row.Status, rec.Row.Why, rec.Row.LogprobMode = trajectory.Failed, killsItsProcess, trajectory.LogprobNone
 			} else if tm, err := w.agent.play(ctx, t.q, &rec.Row); err != nil {
@@ -205,7 +211,6 @@ func (w *work) play(samples *job.Samples, j *journal.Journal, s *sheet, list []*
 			} else {
 				progress.Add(1, 0)
 			}
-			t.row = trajectory.Row{ID: t.row.ID} // it is in the journal now
 			s.ended(t.at, rec)
 			return nil
 		}) {

@@ -153,7 +153,7 @@ func (s *sheet) next(at int) (*record, error) {
 	case rec != nil:
 		return rec, nil
 	}
-	id := s.rows[at].row.ID
+	id := s.rows[at].id
 	payload, ok := s.j.Get(id)
 	rec = new(record)
 	if err := json.Unmarshal(payload, rec); !ok || err != nil {

@@ -36,11 +36,21 @@ func rows[T any](dir, schema string, version int) iter.Seq2[T, error] {
 	}
 }
 
-// readQuestions reads a questions dataset: what a rollout needs of each row.
+// asked is what a rollout needs of a question: the other columns are not read.
+type asked struct {
+	ID         string   `parquet:"id"`
+	DataSource string   `parquet:"data_source,dict"`
+	Category   string   `parquet:"category,dict"`
+	Text       string   `parquet:"question"`
+	Answers    []string `parquet:"answers,list"`
+	ImageIDs   []string `parquet:"image_ids,list"`
+}
+
+// readQuestions reads a questions dataset.
 func readQuestions(dir string) ([]corpus.Question, error) {
 	var out []corpus.Question
 	seen := map[string]bool{}
-	for q, err := range rows[corpus.Question](dir, corpus.Questions, corpus.QuestionsVersion) {
+	for q, err := range rows[asked](dir, corpus.Questions, corpus.QuestionsVersion) {
 		if err != nil {
 			return nil, err
 		}
