@@ -1,12 +1,15 @@
 package corpus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"searchloop/internal/fail"
@@ -80,7 +83,7 @@ func Lens(ctx context.Context, r *job.Run, o LensOptions) error {
 		}
 		defer sh.Discard()
 		l := lens{r: r, sh: sh, store: store, images: images, opt: o, found: map[string]*found{}}
-		l.report.FoundBy, l.report.Missing, l.report.QuestionsWithoutEntry = FoundBy{}, []LensMiss{}, []string{}
+		l.begin()
 		if err := l.run(ctx); err != nil {
 			return err
 		}
@@ -108,7 +111,15 @@ type lens struct {
 	mu       sync.Mutex
 	found    map[string]*found // by cached path; guarded by mu
 	entries  []LensEntry
+	rejected int       // by a pass that is made again
+	blocks   sync.Pool // of *lensBlock
 	report   LensReport
+}
+
+// begin forgets the entries that were read.
+func (l *lens) begin() {
+	l.entries, l.entryOf = nil, map[string]place{}
+	l.report = LensReport{FoundBy: FoundBy{}, Missing: []LensMiss{}, QuestionsWithoutEntry: []string{}, Unpacked: l.report.Unpacked}
 }
 
 func (l *lens) run(ctx context.Context) error {
@@ -123,17 +134,35 @@ func (l *lens) run(ctx context.Context) error {
 		defer root.Close()
 		l.roots = append(l.roots, root)
 	}
-	if err := l.choose(); err != nil {
-		return err
-	}
 	published, err := l.sh.Extra(LensPublished)
 	if err != nil {
 		return err
 	}
 	lines := newLineWriter(published)
-	defer lines.end()
-	if err := l.resolve(ctx, lines); err != nil {
-		return err
+	defer func() { lines.end() }()
+	// In one file no id is expected twice: every entry counts, and one pass does. Where
+	// that turns out wrong it was in vain.
+	again := len(l.opt.Cache) > 1
+	if !again {
+		if again, err = l.resolve(ctx, lines, true); err != nil {
+			return err
+		}
+	}
+	if again {
+		if err := lines.end(); err != nil {
+			return err
+		}
+		if published, err = l.sh.Restart(LensPublished); err != nil {
+			return err
+		}
+		lines = newLineWriter(published)
+		l.begin()
+		if err := l.choose(); err != nil {
+			return err
+		}
+		if _, err := l.resolve(ctx, lines, false); err != nil {
+			return err
+		}
 	}
 	if err := l.compare(); err != nil {
 		return err
@@ -216,6 +245,9 @@ func (l *lens) writeEntries(w io.Writer) error {
 }
 
 func (l *lens) writeReport(w io.Writer) error {
+	slices.SortFunc(l.report.Missing, func(a, b LensMiss) int {
+		return cmp.Or(strings.Compare(a.DataID, b.DataID), a.Hit-b.Hit)
+	})
 	text, err := json.MarshalIndent(l.report, "", "  ")
 	if err == nil {
 		_, err = w.Write(append(text, '\n'))

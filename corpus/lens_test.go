@@ -189,6 +189,59 @@ func checkPublished(t *testing.T, out string) {
 }
 
 // TestLensForms reads one cache in its three forms, and several caches.
+// An id that comes again far behind gives what two files give, of which nobody
+// expects ids once: the pass that took every entry for the one that counts leaves no
+// line, no count and no reject behind.
+func TestLensIDAgain(t *testing.T) {
+	roots := t.TempDir()
+	for i := range 3 {
+		if err := os.WriteFile(filepath.Join(roots, fmt.Sprint(i, ".png")), pngOf(uint8(i)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var head, tail bytes.Buffer
+	for i := range 20000 {
+		fmt.Fprintf(&head, `{"data_id": "q%d", "cached_data": [{"cached_title": "Title \u00e9 %d", "cached_images_path": "%d.png"}, {"cached_title": "t", "cached_images_path": "absent/%d.png"}]}`+"\n", i, i, i%3, i)
+		if i%5000 == 100 {
+			fmt.Fprintln(&head, "not json")
+		}
+	}
+	for _, i := range []int{7, 19000, 7} {
+		fmt.Fprintf(&tail, `{"data_id": "q%d", "cached_data": [{"cached_title": "later", "cached_images_path": "1.png"}]}`+"\nnot json\n", i)
+	}
+	whole := lensFile(t, "lens.jsonl", head.String()+tail.String())
+	files := map[string][]string{"one": {whole}, "two": {lensFile(t, "a.jsonl", head.String()), lensFile(t, "b.jsonl", tail.String())}}
+	got := map[string][]string{}
+	images := t.TempDir()
+	for name, cache := range files {
+		out := t.TempDir()
+		if err := lensRun(t, LensOptions{Cache: cache, Roots: []string{roots}, Out: out, Images: images, MaxMissing: 1}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := manifest.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Counts != (manifest.Counts{In: 20007, OK: 20000, Rejected: 7}) {
+			t.Errorf("%s: %+v", name, m.Counts)
+		}
+		if r := lensReport(t, out); r.Superseded != 3 || r.Hits != 39998 || r.ImagesFound != 20000 {
+			t.Errorf("%s: %d superseded, %d hits, %d images", name, r.Superseded, r.Hits, r.ImagesFound)
+		}
+		for _, p := range m.Parts {
+			if !strings.HasPrefix(p.Name, "rejects") {
+				got[name] = append(got[name], p.Name+" "+p.SHA256)
+			}
+		}
+		if err := m.Verify(out); err != nil {
+			t.Error(err)
+		}
+	}
+	if !slices.Equal(got["one"], got["two"]) {
+		t.Errorf("one file: %q\ntwo: %q", got["one"], got["two"])
+	}
+}
+
 func TestLensForms(t *testing.T) {
 	hits := `[{"cached_title": "T", "cached_images_path": null}]`
 	for name, text := range map[string]string{

@@ -40,10 +40,8 @@ type cacheEntry struct {
 
 // lensMemory is memory that one entry leaves to the next.
 type lensMemory struct {
-	hits   []cachedHit
-	titles []byte
-	ends   []int
-	paths  []string
+	hits  []cachedHit
+	paths []string
 }
 
 // position is where an entry stands: the file, and the line or the place in the document.
@@ -97,13 +95,13 @@ func (h *cachedHit) plainPath() ([]byte, bool) {
 	return h.rawPath[1 : len(h.rawPath)-1], true
 }
 
-// mapCaches calls read for the entries of lens caches, file by file, and yields
-// what it made of them in the order of the entries; JSON lines are read on all
-// cores. Caches come in any of the three forms that their readers accept (JSON
+// mapCaches reads the entries of lens caches, file by file, and yields what was made
+// of them in the order of the entries. JSON lines are read on all cores, in blocks,
+// each by a read of its own that begin gives. Caches come in any of the three forms that their readers accept (JSON
 // lines, a list of entries, an object of entries, or of their cached_data, by
 // data_id) or as a pickled dict of MMSearch-R1. read calls load for the
 // entries that it wants to see, and keeps none.
-func mapCaches[T any](files []string, read func(*cacheEntry) T) iter.Seq2[T, error] {
+func mapCaches[T any](files []string, begin func() func(*cacheEntry) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var free sync.Pool // of *cacheEntry
 		for file, path := range files {
@@ -113,20 +111,23 @@ func mapCaches[T any](files []string, read func(*cacheEntry) T) iter.Seq2[T, err
 				yield(none, err)
 				return
 			}
-			made := record.MapItems(path, func(item record.Item) T {
-				e, ok := free.Get().(*cacheEntry)
-				if !ok {
-					e = &cacheEntry{}
+			made := record.MapItems(path, func() func(record.Item) T {
+				read := begin()
+				return func(item record.Item) T {
+					e, ok := free.Get().(*cacheEntry)
+					if !ok {
+						e = &cacheEntry{}
+					}
+					defer free.Put(e)
+					*e = cacheEntry{position: position{path, file, item.N}, ID: item.Key, Err: item.Err, unread: item.Raw, lensMemory: e.lensMemory}
+					return read(e)
 				}
-				defer free.Put(e)
-				*e = cacheEntry{position: position{path, file, item.N}, ID: item.Key, Err: item.Err, unread: item.Raw, lensMemory: e.lensMemory}
-				return read(e)
 			}, lensID, lensHits, lensTitle, "query", "public_url", "serpapi_image_len_response")
 			if isPickled {
 				made = func(yield func(T, error) bool) {
 					for e, err := range pickledEntries(path) {
 						e.file = file
-						if !yield(read(&e), err) {
+						if !yield(begin()(&e), err) {
 							return
 						}
 					}

@@ -10,10 +10,14 @@ import (
 // linePool keeps the memory of lines that were written.
 var linePool = sync.Pool{New: func() any { return new([]byte) }}
 
+// gatherBytes is how much is written at once.
+const gatherBytes = 128 << 10
+
 // lineWriter writes lines of the published form in a goroutine of its own: digest
 // and disk take as long as everything else that is done with them.
 type lineWriter struct {
 	now    []*[]byte // being gathered
+	bytes  int       // of them
 	ahead  chan []*[]byte
 	done   chan error
 	broken chan struct{} // closed when writing failed
@@ -40,10 +44,11 @@ func newLineWriter(w io.Writer) *lineWriter {
 	return l
 }
 
-// write takes a line of linePool, with its end. An error is one of writing an
-// earlier line.
-func (l *lineWriter) write(line *[]byte) error {
-	if l.now = append(l.now, line); len(l.now) < 64 {
+// write takes lines of linePool, with their ends. An error is one of writing earlier
+// lines.
+func (l *lineWriter) write(lines *[]byte) error {
+	l.now = append(l.now, lines)
+	if l.bytes += len(*lines); l.bytes < gatherBytes {
 		return nil
 	}
 	return l.send()
@@ -55,7 +60,7 @@ func (l *lineWriter) send() error {
 		return l.end()
 	case l.ahead <- l.now:
 	}
-	l.now = nil
+	l.now, l.bytes = nil, 0
 	return nil
 }
 

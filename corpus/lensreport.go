@@ -27,6 +27,10 @@ type LensReport struct {
 	QuestionsWithoutEntry   []string `json:"questions_without_entry"`
 	EntriesWithoutQuestion  int64    `json:"entries_without_question"`
 	entriesThatHaveQuestion int64
+	lately                  struct { // hits in a row that led to images in one way
+		how string
+		n   int64
+	}
 }
 
 // LensBrief is a report for people and the summary: of its lists, which can have as
@@ -59,18 +63,30 @@ type LensMiss struct {
 }
 
 // count adds a hit and what became of its image.
-func (r *LensReport) count(id string, i int, h LensHit, f *found) {
+func (r *LensReport) count(id string, i int, h *LensHit, f *found) {
 	r.Hits++
 	switch {
 	case f != nil && f.sha != "":
-		r.FoundBy[f.how]++
-		r.ImagesFound++
+		if f.how != r.lately.how {
+			r.settle()
+			r.lately.how = f.how
+		}
+		r.lately.n++
 	case f != nil:
 		r.Missing = append(r.Missing, LensMiss{id, i, h.Path, f.reason})
 	case h.Path == "":
 		r.HitsNoPath++
 	default:
 		r.HitsOnWeb++
+	}
+}
+
+// settle enters what count has not yet.
+func (r *LensReport) settle() {
+	if r.lately.n > 0 {
+		r.FoundBy[r.lately.how] += r.lately.n
+		r.ImagesFound += r.lately.n
+		r.lately.n = 0
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"searchloop/corpus/record"
 	"searchloop/internal/fail"
@@ -32,16 +33,20 @@ func (l *lens) choose() error {
 		entryAt
 		err error
 	}
-	l.entryOf, l.readable = map[string]place{}, make([][]entryAt, len(l.opt.Cache))
-	for e, err := range mapCaches(l.opt.Cache, func(e *cacheEntry) seen {
-		e.load()
-		return seen{e.position, entryAt{n: e.n, id: e.ID, plan: e.plan()}, e.Err}
+	l.readable = make([][]entryAt, len(l.opt.Cache))
+	for e, err := range mapCaches(l.opt.Cache, func() func(*cacheEntry) seen {
+		return func(e *cacheEntry) seen {
+			e.load()
+			return seen{e.position, entryAt{n: e.n, id: e.ID, plan: e.plan()}, e.Err}
+		}
 	}) {
 		if err != nil {
 			return err
 		}
 		if e.err != nil {
-			l.sh.Reject(e.path, e.position.n, e.id, e.err)
+			if l.rejected--; l.rejected < 0 {
+				l.sh.Reject(e.path, e.position.n, e.id, e.err)
+			}
 			continue
 		}
 		if earlier, again := l.entryOf[e.id]; again {
@@ -66,18 +71,32 @@ func (l *lens) counts(p position) (entryAt, bool) {
 
 // resolved is an entry that counts, with its images.
 type resolved struct {
-	LensEntry          // without id when another entry counts
-	images    []*found // of the hits; nil for hits that name no file
-	line      *[]byte  // in the published form, of linePool
+	LensEntry            // without id when another entry counts
+	images    []*found   // of the hits; nil for hits that name no file
+	block     *lensBlock // of the first entry of a block, whether it counts or not
+	position  position
+	unfit     error // why the entry is none
 	err       error
 }
 
-// resolve goes through the caches a second time, turns paths into images, and
-// gives the published form to lines in the order of the entries.
-func (l *lens) resolve(ctx context.Context, lines *lineWriter) error {
+// lensBlock is memory that the entries of a block share. What a block leaves over is
+// for a later one.
+type lensBlock struct {
+	lines  *[]byte   // of linePool: the entries in the published form
+	images []*found  // of the block's hits
+	hits   []LensHit // room for hits
+	titles []byte    // room for titles
+}
+
+// resolve goes through the caches, turns paths into images, and gives the published
+// form to lines in the order of the entries. With once it takes every entry for the
+// one that counts, and ends with again when an id comes a second time; otherwise
+// choose has found those that count.
+func (l *lens) resolve(ctx context.Context, lines *lineWriter, once bool) (again bool, err error) {
 	progress := l.r.Progress("entries", int64(len(l.entryOf)))
 	defer progress.Done()
-	for e, err := range mapCaches(l.opt.Cache, l.entry) {
+	var now *lensBlock
+	for e, err := range mapCaches(l.opt.Cache, func() func(*cacheEntry) resolved { return l.block(once) }) {
 		if err == nil {
 			err = l.r.Interrupted()
 		}
@@ -88,82 +107,139 @@ func (l *lens) resolve(ctx context.Context, lines *lineWriter) error {
 			err = e.err
 		}
 		if err != nil {
-			return err
+			return false, err
+		}
+		if e.block != nil {
+			if now != nil {
+				l.blocks.Put(now)
+			}
+			now = e.block
+			if err := lines.write(now.lines); err != nil {
+				return false, err
+			}
+		}
+		if e.unfit != nil {
+			l.sh.Reject(e.position.path, e.position.n, e.DataID, e.unfit)
+			l.rejected++
+			continue
 		}
 		if e.DataID == "" {
 			continue
 		}
+		if once {
+			if _, again := l.entryOf[e.DataID]; again {
+				return true, nil
+			}
+			l.entryOf[e.DataID] = place{}
+		}
 		for i, f := range e.images {
-			l.report.count(e.DataID, i, e.Hits[i], f)
+			l.report.count(e.DataID, i, &e.Hits[i], f)
 		}
 		l.entries = append(l.entries, e.LensEntry)
-		if err := lines.write(e.line); err != nil {
-			return err
-		}
 		progress.Add(1, 0)
 	}
+	l.report.settle()
 	slices.SortFunc(l.entries, func(a, b LensEntry) int { return strings.Compare(a.DataID, b.DataID) })
-	slices.SortFunc(l.report.Missing, func(a, b LensMiss) int {
-		if c := strings.Compare(a.DataID, b.DataID); c != 0 {
-			return c
-		}
-		return a.Hit - b.Hit
-	})
 	l.report.Entries = int64(len(l.entries))
-	return nil
+	return false, nil
 }
 
-// entry resolves an entry. It is called for several at the same time.
-func (l *lens) entry(e *cacheEntry) (out resolved) {
-	c, counts := l.counts(e.position)
-	if !counts {
+// block gives what resolves the entries of a block. It is called for several at the
+// same time.
+func (l *lens) block(once bool) func(*cacheEntry) resolved {
+	b, ok := l.blocks.Get().(*lensBlock)
+	if !ok {
+		b = &lensBlock{}
+	}
+	b.lines, b.images = linePool.Get().(*[]byte), b.images[:0]
+	*b.lines = (*b.lines)[:0]
+	first := b
+	return func(e *cacheEntry) resolved {
+		out := l.entry(b, e, once)
+		out.block, first = first, nil
 		return out
+	}
+}
+
+// entry resolves an entry.
+func (l *lens) entry(b *lensBlock, e *cacheEntry, once bool) (out resolved) {
+	var c entryAt
+	if !once {
+		var counts bool
+		if c, counts = l.counts(e.position); !counts {
+			return out
+		}
 	}
 	if c.plan != nil {
 		e.follow(c.plan, c.id, e.unread)
-	} else {
-		e.load()
+	} else if e.load(); e.Err != nil {
+		out.position, out.DataID, out.unfit = e.position, e.ID, e.Err
+		return out
 	}
 	n := len(e.Hits)
-	out.DataID, out.images = e.ID, make([]*found, n)
-	if n > 0 {
-		out.Hits = make([]LensHit, n)
-	}
-	// The titles of all hits are one text: there are millions.
-	titles, ends, paths := e.titles[:0], e.ends[:0], e.paths[:0]
+	out.DataID, out.Hits, out.images, e.paths = e.ID, b.hitsOf(n), b.imagesOf(n), e.paths[:0]
+	l.known(e.Hits, out.images)
 	for i := range e.Hits {
 		h, hit, path := &e.Hits[i], &out.Hits[i], "null"
-		var f *found
-		if e.pictures != nil && e.pictures[i] != nil {
+		f := out.images[i]
+		switch {
+		case f != nil:
+			hit.Path = f.name
+		case e.pictures != nil && e.pictures[i] != nil:
 			f = l.pickled(e.pictures[i])
-		} else if f, hit.Path, out.err = l.named(h); out.err != nil {
-			return out
-		}
-		if f != nil {
-			if out.err = f.err; out.err != nil {
+		default:
+			if f, hit.Path, out.err = l.named(h); out.err != nil {
 				return out
 			}
-			out.images[i], hit.ImageID = f, f.sha
-			if f.sha != "" {
+		}
+		if f != nil {
+			if f.find(l); f.err != nil {
+				out.err = f.err
+				return out
+			}
+			if out.images[i], hit.ImageID = f, f.sha; f.sha != "" {
 				path = f.file
 			}
 		}
-		paths = append(paths, path)
-		if titles, out.err = h.appendTitle(titles); out.err != nil {
+		if hit.Title, out.err = b.title(h); out.err != nil {
 			return out
 		}
-		ends = append(ends, len(titles))
+		e.paths = append(e.paths, path)
 	}
-	all, from := string(titles), 0
-	for i, end := range ends {
-		out.Hits[i].Title = all[from:end]
-		from = end
-	}
-	line := linePool.Get().(*[]byte)
-	*line = append(e.appendWithImages((*line)[:0], paths), '\n')
-	out.line = line
-	e.titles, e.ends, e.paths = titles, ends, paths
+	*b.lines = append(e.appendWithImages(*b.lines, e.paths), '\n')
 	return out
+}
+
+// hitsOf gives n hits; nil for none.
+func (b *lensBlock) hitsOf(n int) []LensHit {
+	if n == 0 {
+		return nil
+	}
+	if n > len(b.hits) {
+		b.hits = make([]LensHit, max(n, 2048))
+	}
+	out := b.hits[:n:n]
+	b.hits = b.hits[n:]
+	return out
+}
+
+// imagesOf gives n images, which are nil, until the block is used again.
+func (b *lensBlock) imagesOf(n int) []*found {
+	from := len(b.images)
+	b.images = slices.Grow(b.images, n)[:from+n]
+	clear(b.images[from:])
+	return b.images[from:]
+}
+
+// title decodes a hit's title. Titles stand one behind the other: there are millions.
+func (b *lensBlock) title(h *cachedHit) (string, error) {
+	if need := len(h.rawTitle) + len(h.title); need > cap(b.titles)-len(b.titles) { // no escape is shorter than its character
+		b.titles = make([]byte, 0, max(need, 64<<10))
+	}
+	from := len(b.titles)
+	var err error
+	b.titles, err = h.appendTitle(b.titles)
+	return unsafe.String(unsafe.SliceData(b.titles[from:]), len(b.titles)-from), err
 }
 
 // found is what a cached path led to. Many hits show one image: each name is
@@ -178,33 +254,44 @@ type found struct {
 	err    error
 }
 
-// named finds the image of a hit; nil when the hit names no file.
+// known gives the images of hits that name what an earlier one has named.
+func (l *lens) known(hits []cachedHit, images []*found) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range hits {
+		if name, ok := hits[i].plainPath(); ok {
+			images[i] = l.found[string(name)]
+		}
+	}
+}
+
+// named gives the image of a hit; nil when the hit names no file.
 func (l *lens) named(h *cachedHit) (f *found, path string, err error) {
-	if name, ok := h.plainPath(); ok {
-		l.mu.Lock()
-		f = l.found[string(name)]
-		l.mu.Unlock()
+	if path, err = h.Path(); err != nil {
+		return nil, "", fail.Wrap(fail.Bug, "lens", "", err) // checked when the entry was read
 	}
-	if f == nil {
-		if path, err = h.Path(); err != nil {
-			return nil, "", fail.Wrap(fail.Bug, "lens", "", err) // checked when the entry was read
-		}
-		if path == "" || webAddress(path) {
-			return nil, path, nil
-		}
-		l.mu.Lock()
-		if f = l.found[path]; f == nil {
-			f = &found{name: path}
-			l.found[path] = f
-		}
-		l.mu.Unlock()
+	if path == "" || webAddress(path) {
+		return nil, path, nil
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f = l.found[path]; f == nil {
+		f = &found{name: path}
+		l.found[path] = f
+	}
+	return f, path, nil
+}
+
+// find looks for what f names, if nobody has yet.
+func (f *found) find(l *lens) {
 	f.once.Do(func() {
+		if f.name == "" {
+			return // the cache itself held it
+		}
 		if f.sha, f.how, f.reason, f.err = l.image(f.name); f.err == nil && f.sha != "" {
 			f.file, f.err = l.file(f.sha)
 		}
 	})
-	return f, f.name, nil
 }
 
 // file is the absolute path of an image in the store, as JSON.

@@ -135,16 +135,17 @@ func Lines(path string) iter.Seq2[Line, error] {
 	}
 }
 
-// MapLines calls read for the lines that Lines gives, on all cores, and yields
-// what it made of them in the order of the file. read is called at the same time
-// for several lines; it must not keep a line's data.
-func MapLines[T any](path string, read func(Line) T) iter.Seq2[T, error] {
-	return mapLines(path, blockBytes, read)
+// MapLines reads the lines that Lines gives on all cores and yields what was made of
+// them in the order of the file. Lines are read some after the other, in blocks, and
+// several blocks at the same time: for each, begin gives a read of its own, whose
+// calls may share memory. It must not keep a line's data.
+func MapLines[T any](path string, begin func() func(Line) T) iter.Seq2[T, error] {
+	return mapLines(path, blockBytes, begin)
 }
 
-func mapLines[T any](path string, size int, read func(Line) T) iter.Seq2[T, error] {
+func mapLines[T any](path string, size int, begin func() func(Line) T) iter.Seq2[T, error] {
 	return Flat(mapBlocks(path, size, func(b Block) []T {
-		made := make([]T, 0, b.Count())
+		made, read := make([]T, 0, b.Count()), begin()
 		for l := range b.Lines() {
 			made = append(made, read(l))
 		}

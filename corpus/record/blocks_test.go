@@ -21,7 +21,7 @@ func numbered(l Line) string {
 
 // mapped is what lines gives, by mapLines with blocks of a size.
 func mapped(path string, size int) (out []string, err error) {
-	for s, err := range mapLines(path, size, numbered) {
+	for s, err := range mapLines(path, size, func() func(Line) string { return numbered }) {
 		if err != nil {
 			return out, err
 		}
@@ -77,7 +77,7 @@ func TestMapLinesKeepsOrder(t *testing.T) {
 		t.Fatalf("%d lines, want %d, or others: %v", len(got), len(want), err)
 	}
 	n := 0
-	for range MapLines(path, func(l Line) int64 { return l.N }) {
+	for range MapLines(path, func() func(Line) int64 { return func(l Line) int64 { return l.N } }) {
 		if n++; n == 30000 {
 			break // nothing waits for what nobody reads
 		}

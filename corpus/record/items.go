@@ -45,20 +45,24 @@ func Items(path string, fields ...string) iter.Seq2[Item, error] {
 	}
 }
 
-// MapItems calls read for the records that Items gives and yields what it made of
-// them in the same order. Of JSON lines it reads several at the same time, on all
-// cores. read must not keep a record's Raw.
-func MapItems[T any](path string, read func(Item) T, fields ...string) iter.Seq2[T, error] {
+// MapItems yields what was made of the records that Items gives, in the same order.
+// JSON lines are read on all cores, in blocks: each has a read of its own from begin,
+// as MapLines says. Of other forms each record has one. read must not keep a record's
+// Raw.
+func MapItems[T any](path string, begin func() func(Item) T, fields ...string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		form, err := formOf(path, fields)
 		if err == nil && form == 0 {
-			MapLines(path, func(l Line) T { return read(Item{N: l.N, Raw: l.Data, Err: l.Err}) })(yield)
+			MapLines(path, func() func(Line) T {
+				read := begin()
+				return func(l Line) T { return read(Item{N: l.N, Raw: l.Data, Err: l.Err}) }
+			})(yield)
 			return
 		}
 		each := func(item Item, err error) bool {
 			var made T
 			if err == nil {
-				made = read(item)
+				made = begin()(item)
 			}
 			return yield(made, err)
 		}

@@ -108,6 +108,19 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Restart empties the file: what was written counts for nothing.
+func (f *File) Restart() error {
+	err := f.Truncate(0)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return diskError("empty", f.path, 0, err)
+	}
+	f.written, f.handed = 0, 0
+	return nil
+}
+
 // WriteString appends s.
 func (f *File) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
 

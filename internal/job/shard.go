@@ -146,6 +146,21 @@ func (s *Shard) Extra(name string) (io.Writer, error) {
 	return p, nil
 }
 
+// Restart empties a file that Extra began, to be written anew.
+func (s *Shard) Restart(name string) (io.Writer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.files {
+		if p.name == name && p.side {
+			p.b.Reset(p.f)
+			p.sum.Reset()
+			p.size = 0
+			return p, p.f.Restart()
+		}
+	}
+	return nil, fail.New(fail.Bug, "begin file again", s.d.spec.Dir, "%s was not begun", name)
+}
+
 func (s *Shard) create(name string, side bool) (*partFile, error) {
 	if s.over {
 		return nil, fail.New(fail.Bug, "begin file", s.d.spec.Dir, "the shard is committed or discarded")
