@@ -3,7 +3,6 @@ package corpus
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -248,9 +247,9 @@ func (l *lens) writeReport(w io.Writer) error {
 	slices.SortFunc(l.report.Missing, func(a, b LensMiss) int {
 		return cmp.Or(strings.Compare(a.DataID, b.DataID), a.Hit-b.Hit)
 	})
-	text, err := json.MarshalIndent(l.report, "", "  ")
+	text, err := l.report.text()
 	if err == nil {
-		_, err = w.Write(append(text, '\n'))
+		_, err = w.Write(text)
 	}
 	return fail.Wrap(fail.Disk, "write", LensReportOf, err)
 }

@@ -390,6 +390,24 @@ func TestLensStops(t *testing.T) {
 
 // What a summary holds does not grow with the cache: of long lists the first, and
 // how many there are.
+// A report is written as encoding/json would.
+func TestLensReportText(t *testing.T) {
+	r := LensReport{Entries: 3, FoundBy: FoundBy{byName: 2, "\n  \"images_missing\": [": 1}, Missing: []LensMiss{}, QuestionsWithoutEntry: []string{"a", "<b>"}}
+	odd := []string{"", "plain/0.png", "a\"b\\c", "<&>", "täg\u2028\x7f", "\xff\x00\t"}
+	for i := range 3 {
+		for k, s := range odd[:i*3] {
+			r.Missing = append(r.Missing, LensMiss{s, k, odd[len(odd)-1-k], s + "!"})
+		}
+		want, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.text(); err != nil || string(got) != string(want)+"\n" {
+			t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+		}
+	}
+}
+
 func TestLensBrief(t *testing.T) {
 	var r LensReport
 	for i := range 25 {

@@ -1,10 +1,13 @@
 package corpus
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
@@ -79,6 +82,43 @@ func (r *LensReport) count(id string, i int, h *LensHit, f *found) {
 	default:
 		r.HitsOnWeb++
 	}
+}
+
+// text is the report as indented JSON. The missing images, of which there may be as
+// many as hits, are written one by one: indenting them all afterwards takes ten
+// times as long.
+func (r LensReport) text() ([]byte, error) {
+	missing := r.Missing
+	r.Missing = []LensMiss{}
+	rest, err := json.MarshalIndent(r, "", "  ")
+	if err != nil || len(missing) == 0 {
+		return append(rest, '\n'), err
+	}
+	const field = "\n  \"images_missing\": ["
+	at := bytes.Index(rest, []byte(field)) + len(field)
+	out := append(make([]byte, 0, len(rest)+192*len(missing)), rest[:at]...)
+	for i, m := range missing {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendJSONText(append(out, "\n    {\n      \"data_id\": "...), m.DataID)
+		out = strconv.AppendInt(append(out, ",\n      \"hit\": "...), int64(m.Hit), 10)
+		out = appendJSONText(append(out, ",\n      \"path\": "...), m.Path)
+		out = appendJSONText(append(out, ",\n      \"reason\": "...), m.Reason)
+		out = append(out, "\n    }"...)
+	}
+	return append(append(append(out, "\n  "...), rest[at:]...), '\n'), nil
+}
+
+// appendJSONText appends a text as json.Marshal writes it.
+func appendJSONText(dst []byte, s string) []byte {
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+			text, _ := json.Marshal(s) // a text cannot fail
+			return append(dst, text...)
+		}
+	}
+	return append(append(append(dst, '"'), s...), '"')
 }
 
 // settle enters what count has not yet.
