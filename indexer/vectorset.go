@@ -70,41 +70,55 @@ func (s *vectorSet) belongsTo(set *passages.Set) error {
 	return nil
 }
 
-// rows yields rows lo to hi-1, a batch at a time. Every part is verified before
-// it is read, the next one while one is read, and must have the rows that the manifest says.
+// rows yields rows lo to hi-1, a batch at a time. Every part must have the rows
+// and the SHA-256 that the manifest says. That is known only when it has been read,
+// because it is digested meanwhile: what is made of the rows counts when rows has ended
+// without an error.
 func (s *vectorSet) rows(lo, hi int64) iter.Seq2[vectors.Batch, error] {
 	return func(yield func(vectors.Batch, error) bool) {
-		type piece struct {
-			manifest.Part
-			from, to int64
-		}
-		var pieces []piece
+		begun := make(chan manifest.Part, len(s.m.Parts))
+		defer close(begun)
+		verdicts := make(chan error, len(s.m.Parts))
+		go func() {
+			for p := range begun {
+				verdicts <- p.Verify(s.dir)
+			}
+		}()
 		var start int64
+		open := 0 // verdicts not heard yet
+		hear := func(most int) error {
+			for ; open > most; open-- {
+				if err := <-verdicts; err != nil {
+					return err
+				}
+			}
+			return nil
+		}
 		for _, p := range s.m.Data() {
-			if from, to := max(lo-start, 0), min(hi-start, p.Rows); from < to {
-				pieces = append(pieces, piece{p, from, to})
+			from, to := max(lo-start, 0), min(hi-start, p.Rows)
+			if start += p.Rows; from >= to {
+				continue
 			}
-			start += p.Rows
-		}
-		var verified chan error
-		verify := func(p piece) {
-			verified = make(chan error, 1)
-			go func(to chan<- error) { to <- p.Verify(s.dir) }(verified)
-		}
-		for i, p := range pieces {
-			if i == 0 {
-				verify(p)
+			begun <- p
+			open++
+			more, err := s.part(p, from, to, yield)
+			if !more {
+				return
 			}
-			if err := <-verified; err != nil {
+			wait := 1 // the digest may lag by a part
+			if err != nil {
+				wait = 0 // damage explains any other error
+			}
+			if damage := hear(wait); damage != nil {
+				err = damage
+			}
+			if err != nil {
 				yield(vectors.Batch{}, err)
 				return
 			}
-			if i+1 < len(pieces) {
-				verify(pieces[i+1])
-			}
-			if !s.part(p.Part, p.from, p.to, yield) {
-				return
-			}
+		}
+		if err := hear(0); err != nil {
+			yield(vectors.Batch{}, err)
 		}
 	}
 }
@@ -126,27 +140,23 @@ func (s *vectorSet) pick(ctx context.Context, rows []int64) ([]float32, error) {
 			i := rows[0] - at
 			out = append(out, b.Vectors[i*d:(i+1)*d]...)
 		}
-		if at += n; len(rows) == 0 {
-			break
-		}
+		at += n
 	}
 	return out, nil
 }
 
-// part yields rows lo to hi-1 of one part and says whether to go on.
-func (s *vectorSet) part(p manifest.Part, lo, hi int64, yield func(vectors.Batch, error) bool) bool {
+// part yields rows lo to hi-1 of one part and says whether more are wanted.
+func (s *vectorSet) part(p manifest.Part, lo, hi int64, yield func(vectors.Batch, error) bool) (more bool, err error) {
 	path := filepath.Join(s.dir, p.Name)
 	r, err := vectors.Open(path)
 	if err != nil {
-		yield(vectors.Batch{}, err)
-		return false
+		return true, err
 	}
 	defer r.Close()
 	var at int64
 	for b, err := range r.Batches() {
 		if err != nil {
-			yield(vectors.Batch{}, err)
-			return false
+			return true, err
 		}
 		n := int64(len(b.IDs))
 		if from, to := max(lo-at, 0), min(hi-at, n); from < to {
@@ -156,15 +166,14 @@ func (s *vectorSet) part(p manifest.Part, lo, hi int64, yield func(vectors.Batch
 				some.Halves = b.Halves[from*d : to*d]
 			}
 			if !yield(some, nil) {
-				return false
+				return false, nil
 			}
 		}
 		at += n
 	}
 	if at != p.Rows {
-		yield(vectors.Batch{}, &fail.Error{Kind: fail.BadInput, Op: "read vectors", Path: path, Err: fmt.Errorf("%d rows, the manifest says %d", at, p.Rows),
-			Hint: "run the embed job with --fresh"})
-		return false
+		return true, &fail.Error{Kind: fail.BadInput, Op: "read vectors", Path: path, Err: fmt.Errorf("%d rows, the manifest says %d", at, p.Rows),
+			Hint: "run the embed job with --fresh"}
 	}
-	return true
+	return true, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"searchloop/indexer/flat/dots"
 	"searchloop/internal/fail"
+	"searchloop/internal/vec"
 )
 
 // Writer writes one index file as a stream. Size and row count are said first,
@@ -162,22 +163,4 @@ func (r *Ranges) Trained(dim int) []float32 {
 }
 
 // NotFinite is the index of the first NaN or infinity in v, or -1.
-func NotFinite(v []float32) int {
-	const block = 1024
-	for at := 0; at < len(v); at += block {
-		part := v[at:min(at+block, len(v))]
-		var sum float32 // x-x is 0 for finite x, NaN otherwise, and NaN stays
-		for _, x := range part {
-			sum += x - x
-		}
-		if sum == 0 {
-			continue
-		}
-		for i, x := range part {
-			if x-x != 0 {
-				return at + i
-			}
-		}
-	}
-	return -1
-}
+func NotFinite(v []float32) int { return vec.NotFinite(v) }

@@ -6,7 +6,9 @@ import (
 	"io"
 	"iter"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
@@ -15,6 +17,7 @@ import (
 
 	"searchloop/indexer/flat/dots"
 	"searchloop/internal/fail"
+	"searchloop/internal/vec"
 )
 
 const hintDamaged = "the file is damaged: embed again, or copy it again"
@@ -111,44 +114,91 @@ func (r *Reader) Close() error {
 	return fail.Wrap(fail.Disk, "close vectors", r.path, errors.Join(r.r.Close(), r.f.Close()))
 }
 
-// Batches yields all rows in order, a record batch at a time. It ends after the
-// first error. Nulls, NaN and infinities are errors with their row.
+// Batches yields all rows in order, a record batch at a time, the next one being
+// read meanwhile. It ends after the first error. Nulls, NaN and infinities are
+// errors with their row.
 func (r *Reader) Batches() iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		var row int64
-		var b Batch
-		for i := range r.batches {
-			err := guard(func() error { return r.batch(i, &b) })
-			if err == nil {
-				err = finite(b, r.space.Dim)
+		free, read := make(chan *slot, 2), make(chan *slot) // one in use, one being read
+		free <- new(slot)
+		free <- new(slot)
+		go func() {
+			defer close(read)
+			var row int64
+			i := 0
+			for s := range free {
+				if i == r.batches {
+					return
+				}
+				s.err = r.checked(i, row, s)
+				read <- s
+				if s.err != nil {
+					return
+				}
+				row += int64(len(s.IDs))
+				i++
 			}
-			if err != nil {
-				var e *fail.Error
-				if !errors.As(err, &e) {
-					e = fail.New(fail.BadInput, "", "", "record batch %d: %w", i, err)
-				}
-				e.Op, e.Path, e.Hint = "read vectors", r.path, hintDamaged
-				if e.Row > 0 {
-					e.Row += row
-				}
-				yield(Batch{}, e)
+		}()
+		defer func() {
+			close(free)
+			for s := range read { // the file is not read any more after this
+				s.release()
+			}
+		}()
+		for s := range read {
+			if more := yield(s.Batch, s.err) && s.err == nil; !more {
+				s.release()
 				return
 			}
-			if !yield(b, nil) {
-				return
-			}
-			row += int64(len(b.IDs))
+			s.release()
+			free <- s
 		}
 	}
 }
 
-// batch reads record batch i into b.
-func (r *Reader) batch(i int, b *Batch) error {
+// slot is a batch and the record that its numbers are a view of.
+type slot struct {
+	Batch
+	rec arrow.Record
+	own []float32 // numbers that are no view
+	err error
+}
+
+func (s *slot) release() {
+	if s.rec != nil {
+		s.rec.Release()
+		s.rec = nil
+	}
+}
+
+// checked reads record batch i, which begins with row, into s.
+func (r *Reader) checked(i int, row int64, s *slot) error {
+	err := guard(func() error { return r.batch(i, s) })
+	if err == nil {
+		err = finite(s.Batch, r.space.Dim)
+	}
+	if err == nil {
+		return nil
+	}
+	s.Batch = Batch{}
+	var e *fail.Error
+	if !errors.As(err, &e) {
+		e = fail.New(fail.BadInput, "", "", "record batch %d: %w", i, err)
+	}
+	e.Op, e.Path, e.Hint = "read vectors", r.path, hintDamaged
+	if e.Row > 0 {
+		e.Row += row
+	}
+	return e
+}
+
+// batch reads record batch i into s.
+func (r *Reader) batch(i int, s *slot) error {
 	rec, err := r.r.RecordAt(i)
 	if err != nil {
 		return err
 	}
-	defer rec.Release()
+	s.rec = rec
 	ids, ok := rec.Column(0).(*array.String)
 	list, ok2 := rec.Column(1).(*array.FixedSizeList)
 	if !ok || !ok2 {
@@ -163,31 +213,31 @@ func (r *Reader) batch(i int, b *Batch) error {
 	if ids.Len() != n || list.Len() != n || values.Len() < from+n*d {
 		return fmt.Errorf("%d rows, but %d ids and %d numbers of dimension %d", n, ids.Len(), values.Len(), d)
 	}
-	b.IDs, b.Vectors, b.Halves = b.IDs[:0], b.Vectors[:0], b.Halves[:0]
+	s.IDs, s.Halves = s.IDs[:0], s.Halves[:0]
 	switch v := values.(type) {
 	case *array.Float32:
-		b.Vectors = append(b.Vectors, v.Float32Values()[from:from+n*d]...)
+		s.Vectors = v.Float32Values()[from : from+n*d : from+n*d]
 	case *array.Float16:
+		s.own = s.own[:0]
 		for _, x := range v.Values()[from : from+n*d] {
-			b.Halves = append(b.Halves, x.Uint16())
+			s.Halves = append(s.Halves, x.Uint16())
 		}
-		for _, h := range b.Halves {
-			b.Vectors = append(b.Vectors, dots.FromHalf(h))
+		for _, h := range s.Halves {
+			s.own = append(s.own, dots.FromHalf(h))
 		}
+		s.Vectors = s.own
 	default:
 		return errors.New("columns have other types than the schema says")
 	}
 	for j := range n {
-		b.IDs = append(b.IDs, strings.Clone(ids.Value(j)))
+		s.IDs = append(s.IDs, strings.Clone(ids.Value(j)))
 	}
 	return nil
 }
 
 func finite(b Batch, dim int) error {
-	for i, v := range b.Vectors {
-		if v-v != 0 {
-			return &fail.Error{Kind: fail.BadInput, Row: int64(i/dim) + 1, Sample: b.IDs[i/dim], Err: errNotFinite}
-		}
+	if i := vec.NotFinite(b.Vectors); i >= 0 {
+		return &fail.Error{Kind: fail.BadInput, Row: int64(i/dim) + 1, Sample: b.IDs[i/dim], Err: errNotFinite}
 	}
 	return nil
 }
@@ -209,19 +259,46 @@ func guard(f func() error) (err error) {
 // bounded allocates for the Arrow reader, which takes lengths from the file on
 // trust. Nothing in a file needs more memory than the file has bytes; more is
 // refused by a panic, because running out of memory cannot be recovered from.
+// What is given back is used again: the reader fills whatever it asks for, and
+// fresh memory would have to be cleared for every batch.
 type bounded struct {
 	memory.GoAllocator
 	limit int
+
+	mu   sync.Mutex
+	kept [][]byte
 }
+
+// keptMost is the number of buffers that wait to be used again: more than a batch
+// and its message have.
+const keptMost = 16
 
 func (a *bounded) Allocate(size int) []byte {
 	a.check(size)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, b := range a.kept {
+		if n := cap(b); n >= size && n <= 2*size {
+			a.kept = slices.Delete(a.kept, i, i+1)
+			return b[:size]
+		}
+	}
 	return a.GoAllocator.Allocate(size)
 }
 
 func (a *bounded) Reallocate(size int, b []byte) []byte {
 	a.check(size)
 	return a.GoAllocator.Reallocate(size, b)
+}
+
+// Free takes back what nobody looks at any more.
+func (a *bounded) Free(b []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.kept) == keptMost {
+		a.kept = slices.Delete(a.kept, 0, 1) // the oldest: other batches may have other sizes
+	}
+	a.kept = append(a.kept, b[:cap(b):cap(b)])
 }
 
 func (a *bounded) check(size int) {

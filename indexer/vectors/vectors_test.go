@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
@@ -262,6 +264,55 @@ func TestHalves(t *testing.T) {
 	if fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "row 3") || !strings.Contains(err.Error(), "fp32") {
 		t.Errorf("too large: %v", err)
 	}
+}
+
+// Batches are read ahead into memory that is used again, and whoever stops early
+// leaves nothing behind.
+func TestReadingAhead(t *testing.T) {
+	wide := space
+	wide.Dim = 256
+	ids, vecs := rows(20*batchRows+5, wide.Dim)
+	path := save(t, encode(t, wide, ids, vecs, 1000))
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	at := 0
+	for b, err := range r.Batches() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // the next batch must not write over this one
+		if n := len(b.IDs); !slices.Equal(b.IDs, ids[at:at+n]) || !slices.Equal(b.Vectors, vecs[at*wide.Dim:(at+n)*wide.Dim]) {
+			t.Fatalf("rows from %d on came back different", at)
+		}
+		at += len(b.IDs)
+	}
+	runtime.ReadMemStats(&after)
+	if at != len(ids) {
+		t.Errorf("%d rows of %d", at, len(ids))
+	}
+	if used, batch := after.TotalAlloc-before.TotalAlloc, uint64(4*batchRows*wide.Dim); used > 8*batch {
+		t.Errorf("%d bytes allocated for batches of %d", used, batch)
+	}
+	goroutines := runtime.NumGoroutine()
+	for range 3 {
+		for range r.Batches() {
+			break
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if runtime.NumGoroutine() <= goroutines {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines, before %d", runtime.NumGoroutine(), goroutines)
 }
 
 // Python's pyarrow reads both formats.

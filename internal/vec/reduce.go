@@ -14,6 +14,25 @@ func Sum(x []float32) float32 { return sum(x) }
 // SumSq returns the sum of the squares of the elements.
 func SumSq(x []float32) float32 { return dot(x, x) }
 
+// NotFinite is the index of the first NaN or infinity in x, or -1.
+func NotFinite(x []float32) int {
+	const block = 4096
+	for at := 0; at < len(x); at += block {
+		part := x[at:min(at+block, len(x))]
+		// A sum with a NaN or an infinity in it is one itself. So may be a sum of large
+		// numbers: only then each is looked at.
+		if s := sum(part); s-s == 0 {
+			continue
+		}
+		for i, v := range part {
+			if v-v != 0 {
+				return at + i
+			}
+		}
+	}
+	return -1
+}
+
 // Max returns the greatest element; -Inf for an empty slice. With a NaN in x the
 // result is either NaN or the greatest of the others.
 func Max(x []float32) float32 { return maximum(x) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -227,6 +228,34 @@ func TestReductions(t *testing.T) {
 }
 
 // TestOrder holds the promised order of summation of the SIMD code.
+func TestNotFinite(t *testing.T) {
+	nan, inf, large := float32(math.NaN()), float32(math.Inf(1)), float32(math.MaxFloat32)
+	for _, n := range []int{0, 1, 7, 100, 4096, 10000} {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = large // their sum is infinite, they are not
+		}
+		if at := NotFinite(x); at != -1 {
+			t.Errorf("%d large numbers: %d", n, at)
+		}
+		for _, at := range []int{0, n / 2, n - 1} {
+			for _, bad := range []float32{nan, inf, -inf} {
+				if n == 0 {
+					continue
+				}
+				y := slices.Clone(x)
+				y[at] = bad
+				if y[n-1] == large {
+					y[n-1] = -inf // two infinities make a NaN
+				}
+				if got := NotFinite(y); got != at {
+					t.Errorf("%v at %d of %d: found at %d", bad, at, n, got)
+				}
+			}
+		}
+	}
+}
+
 func TestOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	for _, n := range []int{5, 31, 32, 33, 64, 100, 1023} {
