@@ -27,6 +27,10 @@ import (
 //   - Levels, which are 0 or 1 here, in the hybrid encoding RLE (Encodings.md) as one
 //     bit-packed run: (number of groups of eight)<<1 | 1 as a varint, then the bits, the
 //     first in the lowest place. Version 2 writes no length before it.
+//   - Or, in a column of a list whose texts repeat, encoding RLE_DICTIONARY
+//     (Encodings.md): the chunk begins with a page of its different texts, in PLAIN, and
+//     a page of values is the bits of a place in it, one byte, and the places as one
+//     bit-packed run, the lowest bit first. Pages of both encodings may follow each other.
 //   - Lists (LogicalTypes.md): of the items of a row the first has repetition level 0
 //     and the others 1, all of them definition level 1; an empty list is one place of
 //     repetition and definition level 0 without a value.
@@ -104,9 +108,10 @@ func textColumns[T any]() ([]textColumn, error) {
 // that the footer's form of them, which is ten times as large, is made at its end.
 type written struct {
 	at               int64 // where it begins
+	dictionary       int64 // bytes of the dictionary's page, with which it begins; 0: it has none
 	packed, unpacked int64 // bytes with headers
 	values, nulls    int64
-	pages            int32
+	pages, coded     int32  // pages of values; of them with places in the dictionary
 	index            []byte // the offset index, encoded
 }
 
@@ -120,6 +125,15 @@ func (c *textColumn) metadata(w *written) format.ColumnMetaData {
 	if c.list {
 		m.Encoding = append(m.Encoding, format.RLE)
 	}
+	if w.dictionary > 0 {
+		m.Encoding = append(m.Encoding, format.RLEDictionary)
+		m.DictionaryPageOffset, m.DataPageOffset = w.at, w.at+w.dictionary
+		m.EncodingStats = []format.PageEncodingStats{{PageType: format.DictionaryPage, Encoding: format.Plain, Count: 1},
+			{PageType: format.DataPageV2, Encoding: format.RLEDictionary, Count: w.coded}}
+		if plain := w.pages - w.coded; plain > 0 {
+			m.EncodingStats = append(m.EncodingStats, format.PageEncodingStats{PageType: format.DataPageV2, Encoding: format.Plain, Count: plain})
+		}
+	}
 	return m
 }
 
@@ -127,6 +141,7 @@ func (c *textColumn) metadata(w *written) format.ColumnMetaData {
 type chunk struct {
 	file  []byte
 	pages []textPage
+	coded coded
 }
 
 // textPage is what a page holds.
@@ -156,6 +171,9 @@ func encodeTexts[T any](columns []textColumn, rows []T, chunks []chunk, p *pageW
 		c := &columns[i]
 		p.out, p.list = &chunks[i], c.list
 		p.out.file, p.out.pages = p.out.file[:0], p.out.pages[:0]
+		if c.list && p.out.coded.encode(c, unsafe.Pointer(unsafe.SliceData(rows)), unsafe.Sizeof(rows[0]), len(rows)) {
+			continue
+		}
 		if !c.list {
 			n := 0
 			for k := range rows {
@@ -245,26 +263,34 @@ func (p *pageWriter) end() {
 		p.packed = s2.EncodeSnappy(p.packed, p.text)
 		body = p.packed
 	}
+	if p.err = p.out.add(&p.textPage, format.Plain, levels, repetitions, body, len(p.text), &p.header); p.err != nil {
+		return
+	}
+	p.text, p.repetitions, p.definitions, p.textPage = p.text[:0], p.repetitions[:0], p.definitions[:0], textPage{}
+}
+
+// add appends a page: its levels, of which the repetitions take so many bytes, and its
+// values, which took unpacked bytes before they were compressed, if they are.
+func (c *chunk) add(p *textPage, encoding format.Encoding, levels []byte, repetitions int, body []byte, unpacked int, buf *bytes.Buffer) error {
 	header := format.PageHeader{
 		Type:                 format.DataPageV2,
-		UncompressedPageSize: int32(len(levels) + len(p.text)),
+		UncompressedPageSize: int32(len(levels) + unpacked),
 		CompressedPageSize:   int32(len(levels) + len(body)),
 		CRC:                  int32(crc32.Update(crc32.ChecksumIEEE(levels), crc32.IEEETable, body)),
 	}
 	header.DataPageHeaderV2 = thrift.New(format.DataPageHeaderV2{
-		NumValues: int32(p.values), NumNulls: int32(p.nulls), NumRows: int32(p.rows), Encoding: format.Plain,
+		NumValues: int32(p.values), NumNulls: int32(p.nulls), NumRows: int32(p.rows), Encoding: encoding,
 		RepetitionLevelsByteLength: int32(repetitions), DefinitionLevelsByteLength: int32(len(levels) - repetitions),
-		IsCompressed: thrift.New(len(p.text) > 0), Statistics: format.Statistics{NullCount: int64(p.nulls)},
+		IsCompressed: thrift.New(encoding == format.Plain && unpacked > 0), Statistics: format.Statistics{NullCount: int64(p.nulls)},
 	})
-	p.header.Reset()
-	if p.err = thrift.NewEncoder(new(thrift.CompactProtocol).NewWriter(&p.header)).Encode(&header); p.err != nil {
-		return
+	buf.Reset()
+	if err := thrift.NewEncoder(new(thrift.CompactProtocol).NewWriter(buf)).Encode(&header); err != nil {
+		return err
 	}
-	p.size = p.header.Len() + len(levels) + len(body)
-	p.unpacked = p.header.Len() + len(levels) + len(p.text)
-	file := append(p.out.file, p.header.Bytes()...)
-	p.out.file, p.out.pages = append(append(file, levels...), body...), append(p.out.pages, p.textPage)
-	p.text, p.repetitions, p.definitions, p.textPage = p.text[:0], p.repetitions[:0], p.definitions[:0], textPage{}
+	p.size = buf.Len() + len(levels) + len(body)
+	p.unpacked = buf.Len() + len(levels) + unpacked
+	c.file, c.pages = append(append(append(c.file, buf.Bytes()...), levels...), body...), append(c.pages, *p)
+	return nil
 }
 
 // bits are levels, eight a byte.

@@ -24,7 +24,7 @@ const (
 
 // Texts writes rows of texts like Writer, encoded on all cores, and with Snappy in
 // place of zstd, which would take most of the time: for large tables that are made
-// at the speed of the disk. A row has fields of type string, and lists of structs
+// at the speed of the disk. Texts of lists that repeat are written once a row group. A row has fields of type string, and lists of structs
 // of strings. Equal rows give equal bytes, whatever the number of cores. It is not
 // safe for concurrent use.
 type Texts[T any] struct {
@@ -180,14 +180,30 @@ func (t *Texts[T]) flush() error {
 		c := written{at: t.at}
 		t.index.Reset()
 		rows = 0
+		var all []*chunk
 		for _, s := range t.group {
+			all = append(all, &s.chunks[i])
+		}
+		page, unpacked, err := join(all)
+		if err != nil {
+			return err
+		}
+		if c.dictionary = int64(len(page)); page != nil {
+			c.packed, c.unpacked = c.dictionary, int64(unpacked)
+			if err := t.write(page); err != nil {
+				return err
+			}
+		}
+		for _, s := range t.group {
+			if s.chunks[i].coded.used {
+				c.coded++
+			}
 			s.chunks[i].describe(&c, &t.index, rows)
 			if err := t.write(s.chunks[i].file); err != nil {
 				return err
 			}
 			rows += s.n
 		}
-		var err error
 		if c.index, err = thrift.Marshal(new(thrift.CompactProtocol), &t.index); err != nil {
 			return err
 		}

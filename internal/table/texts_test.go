@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,6 +138,55 @@ func TestTextsAreAsTheLibrarys(t *testing.T) {
 	}
 }
 
+// repeatingRows have a list with few texts, one text, and, in the second half, texts
+// that do not repeat: their pages follow those with places in the dictionary.
+func repeatingRows(n int) []textRow {
+	out := make([]textRow, n)
+	for i := range out {
+		for k := range i % 9 {
+			sum := sha256.Sum256([]byte(fmt.Sprint((i*k)%40, i/(n/2)*i*k)))
+			out[i].Hits = append(out[i].Hits, textHit{Title: fmt.Sprintf("%x", sum), Link: "the same"})
+		}
+	}
+	return out
+}
+
+func TestTextsThatRepeat(t *testing.T) {
+	rows := repeatingRows(12000)
+	data := encodeTextRows(t, rows, 64)
+	path := save(t, data)
+	if got, err := ReadAll[textRow](path); err != nil || fmt.Sprintf("%q", got) != fmt.Sprintf("%q", rows) {
+		t.Fatal(err, len(got))
+	}
+	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]bool{}
+	for _, g := range f.Metadata().RowGroups {
+		for _, s := range g.Columns[2].MetaData.EncodingStats {
+			kinds[fmt.Sprint(len(g.Columns[2].MetaData.EncodingStats), s.PageType, s.Encoding)] = true
+		}
+		if m := g.Columns[3].MetaData; m.TotalUncompressedSize*10 > m.NumValues*int64(len("the same")) || m.DictionaryPageOffset == 0 {
+			t.Errorf("one text takes %d bytes for %d values", m.TotalUncompressedSize, m.NumValues)
+		}
+	}
+	if len(kinds) != 6 { // only plain; a dictionary and its places; and plain pages behind them
+		t.Errorf("pages are of %v", kinds)
+	}
+	r := parquet.NewGenericReader[textRow](f)
+	defer r.Close()
+	for _, at := range []int{11999, 3, 6001, 5000} {
+		got := make([]textRow, 1)
+		if err := r.SeekToRow(int64(at)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Read(got); err != nil && err != io.EOF || fmt.Sprint(got[0]) != fmt.Sprint(rows[at]) {
+			t.Errorf("row %d: %v, %.80q", at, err, got)
+		}
+	}
+}
+
 // TestTextsInPython lets pyarrow read the file, check the sums of its pages, and
 // give the rows back.
 func TestTextsInPython(t *testing.T) {
@@ -147,7 +197,7 @@ func TestTextsInPython(t *testing.T) {
 	if exec.Command(py, "-c", "import pyarrow.parquet").Run() != nil {
 		t.Skip("needs Python with pyarrow (SEARCHLOOP_PYTHON names the interpreter)")
 	}
-	rows := textRows(2000)
+	rows := slices.Concat(textRows(2000), repeatingRows(6000))
 	path := save(t, encodeTextRows(t, rows, 64))
 	text, err := exec.Command(py, "-c", `import json, sys, pyarrow.parquet as pq
 json.dump(pq.read_table(sys.argv[1], page_checksum_verification=True).to_pylist(), sys.stdout)`, path).Output()
