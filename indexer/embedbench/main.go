@@ -3,7 +3,8 @@
 // Command embedbench measures embedding on a GPU beside transformers on the same card in
 // the same run: 65,536 passages of about 170 tokens through a BERT of E5-base's shape
 // with random weights, tokenising included, and 2,048 JPEG files through a vision tower
-// of Jina-CLIP-v2's shape beside timm's. The fastest of three turns.
+// of Jina-CLIP-v2's shape beside timm's; passages and images through a model of
+// jina-embeddings-v4's shape beside transformers'. The fastest of three turns (of two).
 //
 //	go run -tags cuda ./indexer/embedbench --python python3 --out build/bench-embed.json
 package main
@@ -75,6 +76,11 @@ func run() (err error) {
 	}
 	if pattern.MatchString(vision) {
 		if err := m.embedImages(); err != nil {
+			return err
+		}
+	}
+	if pattern.MatchString(jinav4) {
+		if err := m.embedV4(); err != nil {
 			return err
 		}
 	}

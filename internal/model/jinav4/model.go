@@ -97,7 +97,7 @@ func LoadOn(on *tensor.Shared, dir, task string) (m *Model, err error) {
 		return nil, err
 	}
 	if c := &m.cfg; on.Widths() > 1 && (c.Hidden%8 != 0 || c.Intermediate%8 != 0 || c.HeadDim%8 != 0 || c.HeadDim > 128 || c.Hidden > 2048 ||
-		c.Vision.Hidden%8 != 0 || c.Vision.Hidden/c.Vision.Heads%8 != 0 || c.Vision.Hidden/c.Vision.Heads > 128 || c.PatchDim()%8 != 0) {
+		c.Vision.Hidden%8 != 0 || c.Vision.Hidden/c.Vision.Heads%8 != 0 || c.Vision.Hidden/c.Vision.Heads > 128) {
 		m.m.Free()
 		return nil, fail.WithHint(fail.New(fail.Usage, op, dir, "width %d in heads of %d, and %d in the vision tower: on a GPU they must be multiples of 8, the width at most 2048 and a head 128",
 			c.Hidden, c.HeadDim, c.Vision.Hidden), "use --device cpu")
@@ -153,9 +153,16 @@ func load(be *tensor.Shared, dir, task string) (*Model, error) {
 	case cmp.Or(c.Pooling, "mean") != "mean":
 		return nil, fail.New(fail.BadInput, op, path, "single_vector_pool_strategy %q is not known; mean is", c.Pooling)
 	}
+	published, err := qwenvl.LoadConfig(dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case !published.HasVision() || published.Family != qwenvl.Qwen2:
+		return nil, fail.New(fail.BadInput, op, path, "the backbone is not Qwen2.5-VL: only Qwen2.5-VL is known")
+	}
 	m := &Model{be: be, cutting: make(chan struct{}, 16)}
 	// What is small comes first: a folder that lacks something is found out at once.
-	if err := m.readImages(dir); err != nil {
+	if err := m.readImages(dir, &published); err != nil {
 		return nil, err
 	}
 	a, err := openAdapter(filepath.Join(dir, adapterFolder), task)
@@ -163,16 +170,13 @@ func load(be *tensor.Shared, dir, task string) (*Model, error) {
 		return nil, err
 	}
 	m.m, err = qwenvl.LoadEncoder(be.Encoding, dir, isProjector, a.add)
-	if m.m != nil {
-		m.cfg = m.m.Config()
-		err = m.fits(dir)
-	}
 	if err = errors.Join(err, a.close(err == nil)); err != nil {
 		if m.m != nil {
 			m.m.Free()
 		}
 		return nil, err
 	}
+	m.cfg = m.m.Config()
 	m.max = min(mostTokens, cmp.Or(m.cfg.MaxPositions, mostTokens))
 	return m, nil
 }
@@ -180,30 +184,26 @@ func load(be *tensor.Shared, dir, task string) (*Model, error) {
 // isProjector is a tensor of the vectors for late interaction.
 func isProjector(name string) bool { return strings.HasPrefix(name, "multi_vector_projector.") }
 
-// readImages reads how images are prepared and what stands around them. The prompt is
-// the published code's up to the image.
-func (m *Model) readImages(dir string) (err error) {
+// readImages reads how images are prepared and what stands around them, and compares
+// that with config.json. The prompt is the published code's up to the image.
+func (m *Model) readImages(dir string, c *qwenvl.Config) (err error) {
 	if m.look, err = picture.LoadProcessor(dir); err != nil {
 		return fail.WithHint(fail.Wrap(fail.BadInput, op, dir, err), "the folder must hold preprocessor_config.json")
 	}
+	p := &m.look
+	if p.PatchSize != c.PatchSize || p.MergeSize != c.MergeSize || p.TemporalPatch != c.TemporalPatch {
+		return fail.New(fail.BadInput, op, dir, "images are cut into patches of %d×%d×%d, %d merged; the vision tower takes %d×%d×%d, %d merged",
+			p.TemporalPatch, p.PatchSize, p.PatchSize, p.MergeSize, c.TemporalPatch, c.PatchSize, c.PatchSize, c.MergeSize)
+	}
+	p.TemporalPatch = 1 // as the encoder's patches are
 	words, err := token.LoadBPE(dir)
 	if err != nil {
 		return fail.Wrap(fail.BadInput, op, dir, err)
 	}
 	m.before, m.after = words.Encode("<|im_start|>user\n<|vision_start|>"), words.Encode("<|vision_end|>")
-	return nil
-}
-
-// fits compares the parts of the folder.
-func (m *Model) fits(dir string) error {
-	c, p := &m.cfg, &m.look
-	switch {
-	case m.before[len(m.before)-1] != c.VisionStartID || len(m.after) != 1 || m.after[0] != c.VisionEndID:
+	if start := m.before[len(m.before)-1]; start != c.VisionStartID || len(m.after) != 1 || m.after[0] != c.VisionEndID {
 		return fail.New(fail.BadInput, op, dir, "the tokenizer's <|vision_start|> and <|vision_end|> are %d and %d, config.json's %d and %d",
-			m.before[len(m.before)-1], m.after, c.VisionStartID, c.VisionEndID)
-	case p.PatchSize != c.PatchSize || p.MergeSize != c.MergeSize || p.TemporalPatch != c.TemporalPatch:
-		return fail.New(fail.BadInput, op, dir, "images are cut into patches of %d×%d×%d, %d merged; the vision tower takes %d×%d×%d, %d merged",
-			p.TemporalPatch, p.PatchSize, p.PatchSize, p.MergeSize, c.TemporalPatch, c.PatchSize, c.PatchSize, c.MergeSize)
+			start, m.after, c.VisionStartID, c.VisionEndID)
 	}
 	return nil
 }

@@ -51,6 +51,8 @@ type Config struct {
 	// The geometry of images; zero without a vision tower.
 	PatchSize, MergeSize, TemporalPatch int
 	Vision                              VisionConfig
+
+	patchWidth int // numbers of a patch with the zeros that fill it up, in an encoder; 0: PatchDim
 }
 
 // ExpertLayout is how a checkpoint stores the experts of a layer.
@@ -91,6 +93,14 @@ func (c Config) HasVision() bool { return c.Vision.Depth > 0 }
 // PatchDim is the number of values of one patch.
 func (c Config) PatchDim() int {
 	return c.Vision.Channels * c.TemporalPatch * c.PatchSize * c.PatchSize
+}
+
+// patchIn is the width of the patches that the tower reads.
+func (c *Config) patchIn() int {
+	if c.patchWidth > 0 {
+		return c.patchWidth
+	}
+	return c.PatchDim()
 }
 
 // mergeUnit is the number of patches that become one token.

@@ -20,6 +20,7 @@ type Sequence struct {
 // LoadEncoder is LoadOn for Encode alone. Neither an output head nor tensors of the
 // files for which spare says so are kept. change may change every tensor, which is
 // as it is in the files, before it goes to the back end; an error of it ends the loading.
+// The encoder's Config has a TemporalPatch of 1: patches are of one frame.
 func LoadEncoder(be tensor.Encoding, dir string, spare func(name string) bool, change func(name string, shape []int, x []float32) error) (*Model, error) {
 	return loading{encode: true, spare: spare}.load(be, dir, change)
 }
@@ -33,9 +34,28 @@ func (c *Config) forEncoding() error {
 	return nil
 }
 
-// widen brings widths that are not multiples of n to such; zeros fill them up.
+// widen brings widths that are not multiples of n to such; zeros fill them up. Patches
+// have one frame from here on: a still's frames are all the same.
 func (c *Config) widen(n int) {
+	c.TemporalPatch = 1
+	c.patchWidth = (c.PatchDim() + n - 1) / n * n
 	c.Vision.Intermediate = (c.Vision.Intermediate + n - 1) / n * n
+}
+
+// oneFrame is the patch embedding [width, channels, frames, side, side] of frames that are
+// the same: their sum, [width, channels*side*side].
+func oneFrame(x []float32, shape []int) (_ []float32, to []int) {
+	frames, area := shape[2], shape[3]*shape[4]
+	to = []int{shape[0], shape[1] * area}
+	out := make([]float32, product(to))
+	for i := range shape[0] * shape[1] {
+		for f := range frames {
+			for j, v := range x[(i*frames+f)*area:][:area] {
+				out[i*area+j] += v
+			}
+		}
+	}
+	return out, to
 }
 
 // widened is x with zeros after its rows and columns, from one shape to another.
@@ -194,11 +214,12 @@ func (m *Model) look(ws *workspace, x *tensor.Tensor, in *lined, tokens int) {
 		p.rows += int(g[0] * g[1] * g[2])
 	}
 	n, rows := p.rows, tokens*unit
-	patches := a.Floats(rows * m.cfg.PatchDim())
-	p.patches = a.View(patches, 0, n*m.cfg.PatchDim())
+	wide := m.cfg.patchIn()
+	patches := a.Floats(rows * wide)
+	p.patches = a.View(patches, 0, n*wide)
 	m.layWindows(p, in.images)
 	y, norm, inv := a.Floats(rows*d), a.Floats(rows*d), a.Full(n)
-	be.Linear(y, patches, t.patchW.w, nil, rows, m.cfg.PatchDim(), d, false)
+	be.Linear(y, patches, t.patchW.w, nil, rows, wide, d, false)
 	qkv, att := a.Floats(rows*3*d), a.Floats(rows*d)
 	gateUp, act := a.Floats(rows*2*mid), a.Floats(rows*mid)
 	heads := m.visionHeads()
@@ -215,7 +236,8 @@ func (m *Model) look(ws *workspace, x *tensor.Tensor, in *lined, tokens int) {
 		be.SwiGLU(act, gateUp, n, mid)
 		be.Linear(y, act, b.fc2W.w, b.fc2B.w, rows, mid, d, true)
 	}
-	g, wide := &t.merger, d*unit
+	g := &t.merger
+	wide = d * unit
 	p.norm(norm, inv, y, g.normW, g.normB, n, d)
 	fc1 := a.View(qkv, 0, tokens*wide)
 	be.Linear(fc1, norm, g.fc1W.w, g.fc1B.w, tokens, wide, wide, false)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"searchloop/internal/atomicfile"
 	"searchloop/internal/fail"
@@ -109,7 +110,11 @@ func (o loading) load(be tensor.Backend, dir string, each func(name string, shap
 			m.Free()
 			return nil, err
 		}
-		m.be.Upload(p.W, widened(x, shapes[p.Name], p.Shape))
+		from := shapes[p.Name]
+		if o.encode && strings.HasSuffix(p.Name, patchName) {
+			x, from = oneFrame(x, from)
+		}
+		m.be.Upload(p.W, widened(x, from, p.Shape))
 		p.dtype, _, _ = files.Info(p.Name)
 	}
 	return m, nil

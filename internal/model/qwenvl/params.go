@@ -243,11 +243,17 @@ func buildTower(b *builder, cfg *Config) *tower {
 	return t
 }
 
+const patchName = "patch_embed.proj.weight"
+
 // buildWindowed is Qwen2.5-VL's tower.
 func buildWindowed(b *builder, cfg *Config, p string, linear func(name string, out, in int) (weight, weight)) *tower {
 	v, t := &cfg.Vision, &tower{}
 	d, mid, wide := v.Hidden, v.Intermediate, v.Hidden*cfg.mergeUnit()
-	t.patchW = b.add(p+"patch_embed.proj.weight", d, v.Channels, cfg.TemporalPatch, cfg.PatchSize, cfg.PatchSize)
+	patch := []int{d, v.Channels, cfg.TemporalPatch, cfg.PatchSize, cfg.PatchSize}
+	if cfg.patchWidth > 0 {
+		patch = []int{d, cfg.patchWidth}
+	}
+	t.patchW = b.add(p+patchName, patch...)
 	t.blocks = make([]block, v.Depth)
 	for i := range t.blocks {
 		q, k := fmt.Sprintf("%sblocks.%d.", p, i), &t.blocks[i]

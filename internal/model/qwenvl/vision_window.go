@@ -30,7 +30,8 @@ func (m *Model) layWindows(p *visionPass, images []Image) {
 	be, a, v := m.be, p.ws.arena, &m.cfg.Vision
 	unit, dim, rows, d := m.cfg.mergeUnit(), m.cfg.PatchDim(), p.rows, v.Hidden
 	order, windows := m.windowOrder(images)
-	pos, patches := p.ws.intSlice(2*rows), make([]float32, rows*dim)
+	wide := m.cfg.patchIn()
+	pos, patches := p.ws.intSlice(2*rows), make([]float32, rows*wide)
 	cu := []int32{0}
 	base, to := 0, 0 // tokens before this image; next patch
 	for i := range images {
@@ -40,7 +41,7 @@ func (m *Model) layWindows(p *visionPass, images []Image) {
 		for _, o := range order[base : base+tokens] {
 			for k := range unit {
 				from := (int(o)-base)*unit + k
-				copy(patches[to*dim:(to+1)*dim], im.Patches[from*dim:])
+				copy(patches[to*wide:][:dim], im.Patches[from*dim:])
 				row, col := placeOf(from, h, w, m.cfg.MergeSize)
 				pos[to], pos[rows+to] = int32(row), int32(col)
 				to++
