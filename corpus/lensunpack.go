@@ -3,6 +3,7 @@ package corpus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -96,6 +97,9 @@ func (u *unpacker) archive(ctx context.Context, i int, path string) error {
 		err = fail.Wrap(fail.BadInput, "unpack", path, err)
 		if fail.KindOf(err) == fail.Disk {
 			return err
+		}
+		if errors.Is(err, untar.ErrLimit) {
+			return fail.WithHint(err, "if it is meant to be so, unpack it yourself and name the folder with --image-root in place of --tar")
 		}
 		return fail.WithHint(err, "the images that came before are kept; fetch the archive again and run again")
 	}

@@ -61,6 +61,9 @@ func loadMapping(file string, set, keep []string) (recipe.Mapping, error) {
 		to := fields[name]
 		if to == nil || columns == "" {
 			e := fail.New(fail.Usage, "prep", "", "--map %s is not of the form FIELD=COLUMN,COLUMN", s)
+			if columns != "" {
+				e = fail.New(fail.Usage, "prep", "", "--map %s: there is no field %q", s, name)
+			}
 			e.Hint = "fields are id, question, options, answers, candidates, images, split, category, data_source, ability, meta"
 			return m, e
 		}

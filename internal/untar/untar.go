@@ -41,6 +41,9 @@ const temp = ".unpacking"
 // of text legitimately exceed it.
 const ratioFrom = 16 << 20
 
+// ErrLimit is in the chain of errors about archives beyond their Limits.
+var ErrLimit = errors.New("larger than an archive may be")
+
 func (l Limits) orDefaults() Limits {
 	set := func(v *int64, d int64) {
 		if *v == 0 {
@@ -104,7 +107,7 @@ func Extract(r io.Reader, root *os.Root, lim Limits, each func(name string, size
 			return x.stats, bad(root, "", err)
 		}
 		if x.entries++; x.entries > lim.Entries {
-			return x.stats, bad(root, h.Name, fmt.Errorf("more than %d entries", lim.Entries))
+			return x.stats, bad(root, h.Name, fmt.Errorf("%w: more than %d entries", ErrLimit, lim.Entries))
 		}
 		if err := x.entry(h); err != nil {
 			return x.stats, err
@@ -202,9 +205,9 @@ func (x *extractor) file(name string, size int64) error {
 		x.stats.Skipped[SkipOutside]++
 		return nil
 	case size > x.lim.FileBytes:
-		return bad(x.root, name, fmt.Errorf("a file of %d bytes, the limit is %d", size, x.lim.FileBytes))
+		return bad(x.root, name, fmt.Errorf("%w: a file of %d bytes, the limit is %d", ErrLimit, size, x.lim.FileBytes))
 	case size > x.lim.Bytes-x.stats.Bytes:
-		return bad(x.root, name, fmt.Errorf("more than %d bytes in all", x.lim.Bytes))
+		return bad(x.root, name, fmt.Errorf("%w: more than %d bytes in all", ErrLimit, x.lim.Bytes))
 	}
 	if dir := filepath.Dir(name); dir != "." {
 		if err := x.root.MkdirAll(dir, 0o777); err != nil {
@@ -320,7 +323,7 @@ type ratioReader struct {
 func (r *ratioReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	if r.n += int64(n); r.n > ratioFrom && r.n/r.lim.Ratio > r.packed.n {
-		return 0, fmt.Errorf("it unpacks to more than %d times its size", r.lim.Ratio)
+		return 0, fmt.Errorf("%w: it unpacks to more than %d times its size", ErrLimit, r.lim.Ratio)
 	}
 	return n, err
 }
