@@ -44,6 +44,7 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	case d.Complete():
 		return bound(d.Manifest(), o.Out)
 	}
+	defer roomy()() // from here on: while the questions are read the heap grows to many times its size
 	all, err := readQuestions(o.Questions)
 	if err != nil {
 		return err
@@ -84,7 +85,6 @@ func Run(ctx context.Context, r *job.Run, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer roomy()()
 	w := &work{r: r, o: o, plan: p, store: store, web: web, hash: p.hash(),
 		agent: &agent{recipe: rec, protocol: talks, sampling: p.Sampling, epoch: o.Epoch, strict: o.Mode == Train, policy: policy, tools: box, images: store, bridge: over}}
 	if err := d.Each(func(sh *job.Shard) error { return w.shard(ctx, sh, qs) }); err != nil {
