@@ -16,6 +16,7 @@ import (
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
 	"searchloop/internal/manifest"
+	"searchloop/internal/tensor"
 )
 
 // AdoptOptions are an index file that somebody else made, the passages that it is
@@ -32,7 +33,7 @@ type AdoptOptions struct {
 // passages.
 func Adopt(ctx context.Context, r *job.Run, o AdoptOptions) error {
 	o.Server.Log = r.Log
-	enc, err := openEncoder(ctx, o.Encoder, o.Server, nil, false)
+	enc, err := openEncoder(ctx, o.Encoder, o.Server, nil, tensor.OwnProducts)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"searchloop/internal/manifest"
 	"searchloop/internal/picture"
 	"searchloop/internal/shard"
+	"searchloop/internal/tensor"
 )
 
 // EmbedOptions are the arguments of Embed. The folders are those of the encoder,
@@ -34,9 +35,9 @@ type EmbedOptions struct {
 	Half                   bool           // store half floats
 	// Content is what to embed, "text" or "image"; "" is images where the encoder
 	// reads them and the passages have them.
-	Content string
-	GPU     *device.GPU // where a folder's encoder computes; nil: on the processor
-	Eighths bool        // with most products of texts in 8 bits
+	Content  string
+	GPU      *device.GPU     // where a folder's encoder computes; nil: on the processor
+	Products tensor.Products // how most products of texts are taken there
 }
 
 // vectorsMeta is what the manifest of a vectors dataset says beside the rows.
@@ -102,10 +103,7 @@ func (o *EmbedOptions) params(s vectors.Space) any {
 	if o.Half {
 		format = vectors.Float16.String()
 	}
-	products := ""
-	if o.Eighths {
-		products = "e4m3"
-	}
+	products := map[tensor.Products]string{tensor.E4M3Products: "e4m3", tensor.ByteProducts: "int8"}[o.Products]
 	return struct {
 		vectors.Space
 		Format   string `json:"format,omitempty"`
@@ -118,7 +116,7 @@ func (o *EmbedOptions) params(s vectors.Space) any {
 // are what it would be asked for.
 func (o *EmbedOptions) encoder(ctx context.Context, r *job.Run) (Encoder, error) {
 	if !served.Is(o.Encoder) || r.Fresh {
-		return openEncoder(ctx, o.Encoder, o.Server, o.GPU, o.Eighths)
+		return openEncoder(ctx, o.Encoder, o.Server, o.GPU, o.Products)
 	}
 	if m, err := manifest.Open(o.Out); err == nil && m.Schema == vectors.Schema {
 		var meta vectorsMeta
@@ -126,7 +124,7 @@ func (o *EmbedOptions) encoder(ctx context.Context, r *job.Run) (Encoder, error)
 			return served.Assume(o.Encoder, meta.Space, o.Server), nil
 		}
 	}
-	return openEncoder(ctx, o.Encoder, o.Server, o.GPU, o.Eighths)
+	return openEncoder(ctx, o.Encoder, o.Server, o.GPU, o.Products)
 }
 
 // contentOf is the space of the vectors to make. images are set to nil when the

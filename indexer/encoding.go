@@ -11,6 +11,7 @@ import (
 	"searchloop/internal/fail"
 	"searchloop/internal/llm"
 	"searchloop/internal/picture"
+	"searchloop/internal/tensor"
 )
 
 // Encoder turns texts and pictures into vectors of one space: an *encoder.Encoder
@@ -28,10 +29,10 @@ type Encoder interface {
 
 // openEncoder loads the encoder in a folder, of which s has only the override, or
 // connects to the one at an address. on is the GPU of a folder's; nil:
-// the processor. eighths is for products in 8 bits there.
-func openEncoder(ctx context.Context, place string, s served.Options, on *device.GPU, eighths bool) (Encoder, error) {
+// the processor. products is how most of texts are taken there.
+func openEncoder(ctx context.Context, place string, s served.Options, on *device.GPU, products tensor.Products) (Encoder, error) {
 	if served.Is(place) {
-		if on != nil || eighths {
+		if on != nil || products != tensor.OwnProducts {
 			return nil, fail.New(fail.Usage, "load encoder", place, "a device is said for an encoder in a folder; a server has its own")
 		}
 		return served.Connect(ctx, place, s)
@@ -41,8 +42,8 @@ func openEncoder(ctx context.Context, place string, s served.Options, on *device
 	}
 	switch {
 	case on != nil:
-		return encoder.LoadOn(&on.Shared, place, s.Override, eighths)
-	case eighths:
+		return encoder.LoadOn(&on.Shared, place, s.Override, products)
+	case products != tensor.OwnProducts:
 		return nil, fail.WithHint(fail.New(fail.Usage, "load encoder", place, "products in 8 bits are a GPU's"), "say --device cuda, or --products bf16")
 	}
 	return encoder.Load(place, s.Override)

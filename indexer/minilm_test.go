@@ -2,12 +2,14 @@ package indexer_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"searchloop/corpus"
 	"searchloop/indexer"
 	"searchloop/indexer/encoder"
+	"searchloop/internal/tensor"
 )
 
 // all-MiniLM-L6-v2 on the Cranfield collection, compared with what
@@ -105,4 +108,61 @@ func cranfieldQueries(t testing.TB, dir string) (ids, queries []string, gains ma
 		gains[q][d] = g
 	}
 	return ids, queries, gains
+}
+
+// What products in 8 bits cost with trained weights: the vectors of the Cranfield
+// collection by the processor's back end, which rounds as a GPU does, beside its exact ones.
+func TestMiniLMInEighths(t *testing.T) {
+	model := os.Getenv("SEARCHLOOP_MINILM")
+	if model == "" {
+		t.Skip("SEARCHLOOP_MINILM does not name a folder of all-MiniLM-L6-v2")
+	}
+	dir := shared(t, "cranfield")
+	rows := rowsOf(t, "cranfield", filepath.Join(dir, "cran.all.1400"))
+	var texts []string
+	for _, p := range rows {
+		texts = append(texts, p.Contents)
+	}
+	ids, queries, gains := cranfieldQueries(t, dir)
+	ctx := context.Background()
+	var exact []float32
+	var metric float64
+	for _, p := range []tensor.Products{tensor.OwnProducts, tensor.ByteProducts, tensor.E4M3Products} {
+		e, err := encoder.LoadOn(&tensor.Shared{Encoding: tensor.CPU.(tensor.Encoding)}, model, encoder.Override{}, p)
+		must(t, err)
+		docs, err := e.Passages(ctx, texts)
+		must(t, err)
+		asked, err := e.Queries(ctx, queries)
+		must(t, err)
+		must(t, e.Close())
+		dim := e.Space().Dim
+		found := make([][]indexer.Hit, len(queries))
+		for q := range found {
+			all := make([]indexer.Hit, len(rows))
+			for i := range rows {
+				all[i].Passage = rows[i]
+				for j := range dim {
+					all[i].Score += docs[i*dim+j] * asked[q*dim+j]
+				}
+			}
+			slices.SortStableFunc(all, func(a, b indexer.Hit) int { return cmp.Compare(b.Score, a.Score) })
+			found[q] = all[:10]
+		}
+		got := ndcg(ids, found, gains, 10)
+		if p == tensor.OwnProducts {
+			exact, metric = docs, got
+		}
+		least, mean := 1.0, 0.0
+		for i := 0; i < len(docs); i += dim {
+			var dot float64
+			for j := i; j < i+dim; j++ {
+				dot += float64(docs[j]) * float64(exact[j])
+			}
+			least, mean = min(least, dot), mean+dot/float64(len(texts))
+		}
+		t.Logf("%v: nDCG@10 %.5f, cosine at least %.5f, %.5f on average", p, got, least, mean)
+		if math.Abs(got-metric) >= 0.003 || p == tensor.ByteProducts && !(least >= 0.999) {
+			t.Errorf("%v: nDCG@10 moves by %.5f, cosine at least %.5f", p, got-metric, least)
+		}
+	}
 }

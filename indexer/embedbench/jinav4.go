@@ -59,7 +59,7 @@ func (m *meter) embedV4() error {
 		return err
 	}
 	start := time.Now()
-	e, err := encoder.LoadOn(&tensor.Shared{Encoding: m.be}, dir, encoder.Override{}, false)
+	e, err := encoder.LoadOn(&tensor.Shared{Encoding: m.be}, dir, encoder.Override{}, tensor.OwnProducts)
 	if err != nil {
 		return err
 	}

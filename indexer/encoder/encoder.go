@@ -43,18 +43,18 @@ type Encoder struct {
 	dir               string
 	queries, passages texts          // one, unless each has its own adapter
 	on                *tensor.Shared // nil: the processor
-	eighths           bool
+	products          tensor.Products
 	images            images // nil: reads none
 	words             token.Marked
 	space             vectors.Space
 }
 
 // Load loads the encoder in dir.
-func Load(dir string, o Override) (*Encoder, error) { return LoadOn(nil, dir, o, false) }
+func Load(dir string, o Override) (*Encoder, error) { return LoadOn(nil, dir, o, tensor.OwnProducts) }
 
 // LoadOn loads the encoder in dir into the memory of a back end; nil is the processor.
-// Close gives it back. eighths takes most products of texts in 8 bits.
-func LoadOn(on *tensor.Shared, dir string, o Override, eighths bool) (*Encoder, error) {
+// Close gives it back. products is how most of texts are taken.
+func LoadOn(on *tensor.Shared, dir string, o Override, products tensor.Products) (*Encoder, error) {
 	digest, err := Digest(dir)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func LoadOn(on *tensor.Shared, dir string, o Override, eighths bool) (*Encoder, 
 	if err != nil {
 		return nil, err
 	}
-	return load(&Encoder{dir: dir, on: on, eighths: eighths}, digest, s.with(o))
+	return load(&Encoder{dir: dir, on: on, products: products}, digest, s.with(o))
 }
 
 // LoadSpace loads the encoder in dir and sets it up as space says. It refuses a
@@ -103,14 +103,14 @@ func (e *Encoder) loadTexts(adapter string) (m texts, err error) {
 	if e.on == nil {
 		m, err = bert.Load(e.dir, adapter)
 	} else {
-		m, err = bert.LoadOn(e.on, e.dir, adapter, bert.Options{Eighths: e.eighths})
+		m, err = bert.LoadOn(e.on, e.dir, adapter, bert.Options{Products: e.products})
 	}
 	return m, fail.Wrap(fail.BadInput, "load encoder", e.dir, err)
 }
 
 // loadV4 loads jina-embeddings-v4, whose texts and images go through one model.
 func (e *Encoder) loadV4(task string) (err error) {
-	if e.eighths {
+	if e.products != tensor.OwnProducts {
 		return fail.WithHint(fail.New(fail.Usage, "load encoder", e.dir, "products in 8 bits are not known for jina-embeddings-v4"), "say --products bf16")
 	}
 	load := jinav4.Load

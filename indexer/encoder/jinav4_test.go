@@ -61,7 +61,7 @@ func TestJinaV4(t *testing.T) {
 	on := &tensor.Shared{Encoding: tensor.CPU.(tensor.Encoding)}
 	for _, dim := range []int{32, 16, 8} {
 		for _, where := range []*tensor.Shared{nil, on} {
-			e, err := encoder.LoadOn(where, dir, encoder.Override{Dim: &dim}, false)
+			e, err := encoder.LoadOn(where, dir, encoder.Override{Dim: &dim}, tensor.OwnProducts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestJinaV4(t *testing.T) {
 	if _, err := encoder.Load(dir, encoder.Override{Dim: &dim}); fail.KindOf(err) != fail.BadInput || !strings.Contains(err.Error(), "[8 16 32]") {
 		t.Errorf("12 numbers: %v", err)
 	}
-	if _, err := encoder.LoadOn(on, dir, encoder.Override{}, true); fail.KindOf(err) != fail.Usage {
+	if _, err := encoder.LoadOn(on, dir, encoder.Override{}, tensor.E4M3Products); fail.KindOf(err) != fail.Usage {
 		t.Errorf("8 bits: %v", err)
 	}
 	strip := &picture.Picture{W: 201, H: 1, Pix: make([]uint8, 3*201)}

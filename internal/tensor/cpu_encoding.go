@@ -89,11 +89,35 @@ func (b *cpu) AllocEighth(n int, scale float32) *Eighth {
 func (b *cpu) FreeEighth(t *Eighth)                    { *t = Eighth{} }
 func (b *cpu) UploadEighth(dst *Eighth, src []float32) { mustLen(dst.T, len(src)); dst.round(src, 0) }
 
-// round stores src from value at on.
+func (b *cpu) HasBytes() bool                  { return true }
+func (b *cpu) AllocBytes(n, block int) *Eighth { return &Eighth{T: b.Alloc(n), Block: block} }
+
+// round stores src from value at on, whole blocks where there are such.
 func (t *Eighth) round(src []float32, at int) {
+	if t.Block > 0 {
+		for lo := 0; lo < len(src); lo += t.Block {
+			RoundBytes(t.T.host[at+lo:at+lo+t.Block], src[lo:lo+t.Block])
+		}
+		return
+	}
 	for i, x := range src {
 		t.T.host[at+i] = e4m3(x*t.Scale) / t.Scale
 	}
+}
+
+// RoundBytes sets dst to the integers that src, a block, becomes, times their scale, and
+// returns that.
+func RoundBytes(dst, src []float32) (scale float32) {
+	most := float32(1e-20)
+	for _, x := range src {
+		most = max(most, x, -x)
+	}
+	scale = most / 127
+	f := 127 / most
+	for i, x := range src {
+		dst[i] = float32(math.RoundToEven(float64(x*f))) * scale
+	}
+	return scale
 }
 
 // e4m3 is the nearest number of that kind, ties to even, and at most 448 away from 0.

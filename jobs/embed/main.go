@@ -9,6 +9,7 @@ import (
 	"searchloop/indexer/encoder/served"
 	"searchloop/internal/device"
 	"searchloop/internal/job"
+	"searchloop/internal/tensor"
 )
 
 type command struct {
@@ -23,7 +24,7 @@ type command struct {
 	Dim           *int              `placeholder:"N" help:"Cut vectors to N numbers, for encoders made for it (Matryoshka)."`
 	Format        string            `enum:"fp32,fp16" default:"fp32" help:"How vectors are stored: fp32 or fp16 (half the size, rounded)."`
 	Device        string            `default:"cpu" placeholder:"DEVICE" help:"Where a folder's encoder computes: cpu, cuda, cuda:N, or auto (a GPU if there is one)."`
-	Products      string            `enum:"bf16,fp8" default:"bf16" help:"On a GPU: products in bfloat16, or most of them in 8 bits (fp8), which is faster and less exact."`
+	Products      string            `enum:"bf16,fp8,int8" default:"bf16" help:"On a GPU: products in bfloat16, or most of them in 8 bits, which is faster and less exact: fp8 (e4m3), or int8, which is nearer to bf16."`
 	Content       string            `enum:",text,image" default:"" placeholder:"KIND" help:"What to embed, text or image. Without it images, if the encoder reads them and the passages have them."`
 }
 
@@ -32,7 +33,7 @@ func (c *command) Run(ctx context.Context, r *job.Run) error {
 	if err != nil {
 		return err
 	}
-	return indexer.Embed(ctx, r, indexer.EmbedOptions{Encoder: c.Encoder, Passages: c.Passages, Out: c.Out, Content: c.Content, GPU: gpu, Eighths: c.Products == "fp8",
+	return indexer.Embed(ctx, r, indexer.EmbedOptions{Encoder: c.Encoder, Passages: c.Passages, Out: c.Out, Content: c.Content, GPU: gpu, Products: tensor.ProductsOf(c.Products),
 		Server: c.Server.Options(), Half: c.Format == "fp16",
 		Override: encoder.Override{QueryPrefix: c.QueryPrefix, PassagePrefix: c.PassagePrefix, MaxTokens: c.MaxTokens, Dim: c.Dim}})
 }

@@ -28,6 +28,9 @@ __device__ __forceinline__ u32 pack(float lo, float hi) {
 __device__ __forceinline__ float low(u32 x) { return __uint_as_float(x << 16); }
 __device__ __forceinline__ float high(u32 x) { return __uint_as_float(x & 0xffff0000u); }
 
+// The integer next to x·f, which is at most 2^22 in size, in the lowest byte.
+__device__ __forceinline__ u32 byte_of(float x, float f) { return __float_as_uint(fmaf(x, f, 12582912.f)); }
+
 struct eight { float x[8]; };
 
 __device__ __forceinline__ eight load8(const bf16 *p) {

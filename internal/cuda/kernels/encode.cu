@@ -18,6 +18,15 @@ __device__ __forceinline__ void store8(unsigned char *p, const eight &v, float f
 		eighths(v.x[4] * f, v.x[5] * f) | eighths(v.x[6] * f, v.x[7] * f) << 16);
 }
 
+// As integers of x·f, which are at most 127 in size.
+__device__ __forceinline__ void store_bytes(unsigned char *p, const eight &v, float f) {
+	u32 y[2];
+	for (int i = 0; i < 2; i++)
+		y[i] = __byte_perm(__byte_perm(byte_of(v.x[4 * i], f), byte_of(v.x[4 * i + 1], f), 0x0040),
+			__byte_perm(byte_of(v.x[4 * i + 2], f), byte_of(v.x[4 * i + 3], f), 0x0040), 0x5410);
+	*reinterpret_cast<uint2 *>(p) = make_uint2(y[0], y[1]);
+}
+
 // y = e4m3(x·scale).
 extern "C" __global__ void eighth(unsigned char *y, const float *x, i64 n, float scale) {
 	i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
@@ -28,9 +37,10 @@ extern "C" __global__ void eighth(unsigned char *y, const float *x, i64 n, float
 }
 
 // norm_row normalises a row that a warp holds in registers, V times 256 columns, and
-// writes it, and once more as e4m3 times scale where there is room for that.
+// writes it, and once more in 8 bits where there is room for that: as e4m3 times scale, or,
+// with a place for the row's own scale, in integers of which the largest is 127.
 template <int V>
-__device__ __forceinline__ void norm_row(bf16 *to, unsigned char *to8, float scale, eight (&v)[V], const bf16 *w, const bf16 *b, int dim, float eps) {
+__device__ __forceinline__ void norm_row(bf16 *to, unsigned char *to8, float scale, float *own, eight (&v)[V], const bf16 *w, const bf16 *b, int dim, float eps) {
 	int lane = threadIdx.x % 32;
 	float sum = 0;
 #pragma unroll
@@ -42,21 +52,32 @@ __device__ __forceinline__ void norm_row(bf16 *to, unsigned char *to8, float sca
 	for (int j = 0; j < V; j++)
 		if ((j * 32 + lane) * 8 < dim)
 			for (int i = 0; i < 8; i++) sq += (v[j].x[i] - mean) * (v[j].x[i] - mean);
-	float s = rsqrtf(warp_sum(sq) / dim + eps);
+	float s = rsqrtf(warp_sum(sq) / dim + eps), most = 1e-20f;
 #pragma unroll
 	for (int j = 0; j < V; j++) {
 		int c = (j * 32 + lane) * 8;
 		if (c >= dim) continue;
 		eight g = load8(w + c), a = load8(b + c);
-		for (int i = 0; i < 8; i++) v[j].x[i] = (v[j].x[i] - mean) * s * g.x[i] + a.x[i];
+		for (int i = 0; i < 8; i++) {
+			v[j].x[i] = (v[j].x[i] - mean) * s * g.x[i] + a.x[i];
+			most = fmaxf(most, fabsf(v[j].x[i]));
+		}
 		store8(to + c, v[j]);
-		if (to8) store8(to8 + c, v[j], scale);
+		if (to8 && !own) store8(to8 + c, v[j], scale);
+	}
+	if (!own) return;
+	most = warp_max(most);
+	if (lane == 0) *own = most / 127;
+#pragma unroll
+	for (int j = 0; j < V; j++) {
+		int c = (j * 32 + lane) * 8;
+		if (c < dim) store_bytes(to8 + c, v[j], 127 / most);
 	}
 }
 
 // x = LayerNorm(x), a warp a row.
 template <int V>
-__device__ __forceinline__ void norm_in(bf16 *x, unsigned char *x8, float scale, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
+__device__ __forceinline__ void norm_in(bf16 *x, unsigned char *x8, float scale, float *scales, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
 	i64 r = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
 	if (r >= rows) return;
 	bf16 *p = x + r * dim;
@@ -66,12 +87,12 @@ __device__ __forceinline__ void norm_in(bf16 *x, unsigned char *x8, float scale,
 		int c = (j * 32 + threadIdx.x % 32) * 8;
 		if (c < dim) v[j] = load8(p + c);
 	}
-	norm_row<V>(p, x8 ? x8 + r * dim : 0, scale, v, w, b, dim, eps);
+	norm_row<V>(p, x8 ? x8 + r * dim : 0, scale, scales ? scales + r : 0, v, w, b, dim, eps);
 }
 
 // x[r] = LayerNorm(words[ids[r]] + places[at[r]]).
 template <int V>
-__device__ __forceinline__ void embed_norm(bf16 *x, unsigned char *x8, float scale, const bf16 *words, const bf16 *places, const int *ids, const int *at, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
+__device__ __forceinline__ void embed_norm(bf16 *x, unsigned char *x8, float scale, float *scales, const bf16 *words, const bf16 *places, const int *ids, const int *at, const bf16 *w, const bf16 *b, int rows, int dim, float eps) {
 	i64 r = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
 	if (r >= rows) return;
 	const bf16 *p = words + (i64)ids[r] * dim, *q = places + (i64)at[r] * dim;
@@ -84,18 +105,18 @@ __device__ __forceinline__ void embed_norm(bf16 *x, unsigned char *x8, float sca
 		eight a = load8(q + c);
 		for (int i = 0; i < 8; i++) v[j].x[i] += a.x[i];
 	}
-	norm_row<V>(x + r * dim, x8 ? x8 + r * dim : 0, scale, v, w, b, dim, eps);
+	norm_row<V>(x + r * dim, x8 ? x8 + r * dim : 0, scale, scales ? scales + r : 0, v, w, b, dim, eps);
 }
 
 #define NORMS(V)                                                                                                           \
-	extern "C" __global__ void __launch_bounds__(256) norm_in_##V(bf16 *x, unsigned char *x8, float scale,                 \
+	extern "C" __global__ void __launch_bounds__(256) norm_in_##V(bf16 *x, unsigned char *x8, float scale, float *scales,                 \
 			const bf16 *w, const bf16 *b, int rows, int dim, float eps) {                                                  \
-		norm_in<V>(x, x8, scale, w, b, rows, dim, eps);                                                                    \
+		norm_in<V>(x, x8, scale, scales, w, b, rows, dim, eps);                                                                    \
 	}                                                                                                                      \
-	extern "C" __global__ void __launch_bounds__(256) embed_norm_##V(bf16 *x, unsigned char *x8, float scale,              \
+	extern "C" __global__ void __launch_bounds__(256) embed_norm_##V(bf16 *x, unsigned char *x8, float scale, float *scales,              \
 			const bf16 *words, const bf16 *places, const int *ids, const int *at, const bf16 *w, const bf16 *b,            \
 			int rows, int dim, float eps) {                                                                                \
-		embed_norm<V>(x, x8, scale, words, places, ids, at, w, b, rows, dim, eps);                                         \
+		embed_norm<V>(x, x8, scale, scales, words, places, ids, at, w, b, rows, dim, eps);                                         \
 	}
 NORMS(1)
 NORMS(2)

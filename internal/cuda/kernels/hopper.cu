@@ -257,7 +257,7 @@ __device__ __forceinline__ void attend_short(bf16 *out, const map &q, const map 
 				x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, o));
 				x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, o));
 			}
-			float z0 = x0 == -INF ? 0 : x0 * f, z1 = x1 == -INF ? 0 : x1 * f, c0 = exp2f(m0 * f - z0), c1 = exp2f(m1 * f - z1);
+			float z0 = x0 == -INF ? 0 : x0 * f, z1 = x1 == -INF ? 0 : x1 * f, c0 = exp2_fast(m0 * f - z0), c1 = exp2_fast(m1 * f - z1);
 			m0 = x0, m1 = x1;
 			l0 *= c0, l1 *= c1;
 #pragma unroll
@@ -269,8 +269,8 @@ __device__ __forceinline__ void attend_short(bf16 *out, const map &q, const map 
 				for (int e = 0; e < 4; e++) {
 					float *x = sc + 8 * c + 2 * e; // row 0, row 1, row 0, row 1
 					float z = e % 2 ? z1 : z0;
-					x[0] = exp2f(x[0] * f - z);
-					x[1] = exp2f(x[1] * f - z);
+					x[0] = exp2_fast(x[0] * f - z);
+					x[1] = exp2_fast(x[1] * f - z);
 					if (e % 2) l1 += x[0] + x[1];
 					else l0 += x[0] + x[1];
 					p[c][e] = pack(x[0], x[1]);
@@ -553,22 +553,6 @@ __device__ __forceinline__ void back(bf16 *dk, i64 dks, bf16 *dv, i64 dvs, float
 		int end = s.cu[t.seq + 1], r0 = from + key0 + warp * 16 + lane / 4;
 		store<D>(dk + (g0 + g) * D, dks, ak, r0, r0 + 8, end, s.scale, s.scale, lane);
 		store<D>(dv + (g0 + g) * D, dvs, av, r0, r0 + 8, end, 1, 1, lane);
-	}
-}
-
-// quad_turn exchanges among four neighbouring threads: x[c] of thread i becomes x[i]
-// of thread c.
-__device__ __forceinline__ void quad_turn(u32 (&x)[4], int lane) {
-	bool odd = lane & 1, upper = lane & 2;
-#pragma unroll
-	for (int c = 0; c < 4; c += 2) {
-		u32 y = __shfl_xor_sync(~0u, odd ? x[c] : x[c + 1], 1);
-		(odd ? x[c] : x[c + 1]) = y;
-	}
-#pragma unroll
-	for (int c = 0; c < 2; c++) {
-		u32 y = __shfl_xor_sync(~0u, upper ? x[c] : x[c + 2], 2);
-		(upper ? x[c] : x[c + 2]) = y;
 	}
 }
 

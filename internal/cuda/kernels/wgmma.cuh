@@ -76,3 +76,19 @@ __device__ __forceinline__ void barriers_ready() { asm volatile("fence.mbarrier_
 
 template <int N> __device__ __forceinline__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+
+// quad_turn exchanges among four neighbouring threads: x[c] of thread i becomes x[i]
+// of thread c.
+__device__ __forceinline__ void quad_turn(u32 (&x)[4], int lane) {
+	bool odd = lane & 1, upper = lane & 2;
+#pragma unroll
+	for (int c = 0; c < 4; c += 2) {
+		u32 y = __shfl_xor_sync(~0u, odd ? x[c] : x[c + 1], 1);
+		(odd ? x[c] : x[c + 1]) = y;
+	}
+#pragma unroll
+	for (int c = 0; c < 2; c++) {
+		u32 y = __shfl_xor_sync(~0u, upper ? x[c] : x[c + 2], 2);
+		(upper ? x[c] : x[c + 2]) = y;
+	}
+}

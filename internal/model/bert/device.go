@@ -56,9 +56,9 @@ type room struct {
 // Options change how a Device computes.
 type Options struct {
 	Rows int // tokens of a pack; 0: PackRows
-	// Eighths takes the products of the perceptron and of queries, keys and values
-	// in e4m3, 8 bits with a scale: faster, and less exact.
-	Eighths bool
+	// Products says how those of the perceptron and of queries, keys and values are
+	// taken: in 8 bits they are faster and less exact.
+	Products tensor.Products
 }
 
 // Values in e4m3 are at most 448 divided by their scale. What comes out of a LayerNorm
@@ -68,8 +68,9 @@ const (
 	actScale  = 4
 )
 
-// PackRows is the number of rows of a pack, if nothing else is said.
-const PackRows = 16384
+// PackRows is the number of rows of a pack, if nothing else is said: 128 for each of the
+// 132 multiprocessors of an H100 or H200.
+const PackRows = 16896
 
 // LoadOn is Load into the memory of be. Close gives the memory back.
 func LoadOn(be *tensor.Shared, dir, adapter string, o Options) (d *Device, err error) {
@@ -94,8 +95,8 @@ func LoadOn(be *tensor.Shared, dir, adapter string, o Options) (d *Device, err e
 	}
 	d.stem, err = read(dir, adapter, func(m matrices) error {
 		l := layerOn{out: on(m.out), attentionNorm: norm(m.attentionNorm), outputNorm: norm(m.outputNorm)}
-		if o.Eighths {
-			l.qkv8, l.up8, l.down8 = d.eighth(m.qkv.w), d.eighth(m.up.w), d.eighth(m.down.w)
+		if o.Products != tensor.OwnProducts {
+			l.qkv8, l.up8, l.down8 = d.eighth(m.qkv, o.Products), d.eighth(m.up, o.Products), d.eighth(m.down, o.Products)
 			l.qkv.b, l.up.b, l.down.b = d.keep(m.qkv.b), d.keep(m.up.b), d.keep(m.down.b)
 		} else {
 			l.qkv, l.up, l.down = on(m.qkv), on(m.up), on(m.down)
@@ -120,7 +121,7 @@ func LoadOn(be *tensor.Shared, dir, adapter string, o Options) (d *Device, err e
 	if d.config.Act != "gelu" && d.config.Act != "relu" {
 		d.act = tensor.TanhGELU
 	}
-	d.makeRoom(o.Eighths)
+	d.makeRoom(o.Products)
 	d.line = packs.Start(packs.Work[[]int32]{Dim: d.Dim(), Room: d.rows, Most: d.mostSequences(), Size: func(seq []int32) int { return len(seq) }, Begin: d.forward})
 	return d, nil
 }
@@ -128,7 +129,11 @@ func LoadOn(be *tensor.Shared, dir, adapter string, o Options) (d *Device, err e
 // fits refuses a model that be's kernels do not serve.
 func fits(be tensor.Encoding, c *config, dir string, o Options) error {
 	head := c.Hidden / c.Heads
-	if o.Eighths && (!be.HasEighths() || c.Hidden%16 != 0 || c.Intermediate%16 != 0) {
+	if o.Products == tensor.ByteProducts && (!be.HasBytes() || c.Hidden%16 != 0 || c.Intermediate%tensor.ByteBlock != 0) {
+		return fail.WithHint(fail.New(fail.Usage, op, dir, "products in integers need a GPU of compute capability 9.0, a width that is a multiple of 16 and one inside the perceptron that is a multiple of %d (%d, %d)",
+			tensor.ByteBlock, c.Hidden, c.Intermediate), "use --products bf16")
+	}
+	if o.Products == tensor.E4M3Products && (!be.HasEighths() || c.Hidden%16 != 0 || c.Intermediate%16 != 0) {
 		return fail.WithHint(fail.New(fail.Usage, op, dir, "products in 8 bits need a GPU of compute capability 8.9 or later, and widths that are multiples of 16 (%d, %d)",
 			c.Hidden, c.Intermediate), "use --products bf16")
 	}
@@ -155,24 +160,33 @@ func (d *Device) takeEighth(t *tensor.Eighth) *tensor.Eighth {
 	return t
 }
 
-// eighth keeps a weight as e4m3, its largest number being the largest there is.
-func (d *Device) eighth(w []float32) *tensor.Eighth {
-	var most float32
-	for _, x := range w {
-		most = max(most, x, -x)
+// eighth keeps a weight in 8 bits: as e4m3, its largest number being the largest there
+// is, or in integers with a scale for every row.
+func (d *Device) eighth(m matrix, p tensor.Products) *tensor.Eighth {
+	var t *tensor.Eighth
+	if p == tensor.ByteProducts {
+		t = d.takeEighth(d.be.AllocBytes(len(m.w), len(m.w)/len(m.b)))
+	} else {
+		var most float32
+		for _, x := range m.w {
+			most = max(most, x, -x)
+		}
+		t = d.takeEighth(d.be.AllocEighth(len(m.w), 448/max(most, 1e-30)))
 	}
-	t := d.takeEighth(d.be.AllocEighth(len(w), 448/max(most, 1e-30)))
-	d.be.UploadEighth(t, w)
+	d.be.UploadEighth(t, m.w)
 	return t
 }
 
-func (d *Device) makeRoom(eighths bool) {
+func (d *Device) makeRoom(p tensor.Products) {
 	c, be := &d.config, d.be
 	d.x, d.mixed = d.take(be.Alloc(d.rows*c.Hidden)), d.take(be.Alloc(d.rows*c.Hidden))
 	d.qkv = d.take(be.Alloc(d.rows * 3 * c.Hidden))
-	if eighths {
+	switch p {
+	case tensor.ByteProducts:
+		d.x8, d.up8 = d.takeEighth(be.AllocBytes(d.rows*c.Hidden, c.Hidden)), d.takeEighth(be.AllocBytes(d.rows*c.Intermediate, tensor.ByteBlock))
+	case tensor.E4M3Products:
 		d.x8, d.up8 = d.takeEighth(be.AllocEighth(d.rows*c.Hidden, normScale)), d.takeEighth(be.AllocEighth(d.rows*c.Intermediate, actScale))
-	} else {
+	default:
 		d.up = d.take(be.Alloc(d.rows * c.Intermediate))
 	}
 	d.out = d.take(be.AllocFull(d.mostSequences() * c.Hidden))

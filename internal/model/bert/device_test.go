@@ -117,11 +117,17 @@ func TestDeviceJoinsCalls(t *testing.T) {
 // Products in 8 bits give nearly the same vectors, whatever company a text is in, and
 // what is not served is refused.
 func TestDeviceInEighths(t *testing.T) {
+	for _, p := range []tensor.Products{tensor.E4M3Products, tensor.ByteProducts} {
+		t.Run(p.String(), func(t *testing.T) { inEighths(t, p) })
+	}
+}
+
+func inEighths(t *testing.T, p tensor.Products) {
 	c := tiny()
-	c.Hidden, c.Heads, c.Intermediate = 32, 4, 64
+	c.Hidden, c.Heads, c.Intermediate = 32, 4, 256
 	dir := write(t, c, 1, nil)
 	on := &tensor.Shared{Encoding: onCPU}
-	d, err := LoadOn(on, dir, "", Options{Rows: 100, Eighths: true})
+	d, err := LoadOn(on, dir, "", Options{Rows: 100, Products: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,14 +153,14 @@ func TestDeviceInEighths(t *testing.T) {
 		for j := i; j < i+d.Dim(); j++ {
 			dot += got[j] * exact[j]
 		}
-		if dot < 0.99 {
+		if want := map[tensor.Products]float32{tensor.E4M3Products: 0.99, tensor.ByteProducts: 0.9995}[p]; !(dot >= want) {
 			t.Errorf("text %d: cosine %v", i/d.Dim(), dot)
 		}
 	}
 	if alone, err := d.Encode(seqs[3:4]); err != nil || !slices.Equal(alone, got[3*d.Dim():4*d.Dim()]) {
 		t.Errorf("other bits alone (%v)", err)
 	}
-	if _, err := LoadOn(on, write(t, tiny(), 1, nil), "", Options{Rows: 100, Eighths: true}); fail.KindOf(err) != fail.Usage || !strings.Contains(err.Error(), "multiples of 16") {
+	if _, err := LoadOn(on, write(t, tiny(), 1, nil), "", Options{Rows: 100, Products: p}); fail.KindOf(err) != fail.Usage || !strings.Contains(err.Error(), "of 16") {
 		t.Errorf("widths of 24 and 40: %v", err)
 	}
 }

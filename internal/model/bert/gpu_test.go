@@ -100,38 +100,46 @@ func TestGPUAsCPU(t *testing.T) {
 // numbers: the vectors differ by bfloat16 and by what that rounds another way.
 func TestGPUEighthsAsCPU(t *testing.T) {
 	on := gpu(t)
-	if !on.HasEighths() {
-		t.Skip("the GPU has no products in 8 bits")
+	type bounds struct{ mean, least, toBFloat16 float64 } // the least are of a text of few tokens
+	for p, want := range map[tensor.Products]bounds{tensor.E4M3Products: {0.9995, 0.995, 0.99}, tensor.ByteProducts: {0.9999, 0.9995, 0.9995}} {
+		t.Run(p.String(), func(t *testing.T) {
+			if p == tensor.E4M3Products && !on.HasEighths() || p == tensor.ByteProducts && !on.HasBytes() {
+				t.Skip("the GPU has no such products")
+			}
+			c := tiny()
+			c.Vocab, c.Hidden, c.Heads, c.Intermediate, c.Layers, c.Positions = 1000, 768, 12, 3072, 3, 512
+			dir := write(t, c, 3, nil)
+			seqs := texts(rand.New(rand.NewPCG(1, 2)), 40, 200, c.Vocab)
+			var all [3][]float32
+			for i, o := range []struct {
+				on       tensor.Encoding
+				products tensor.Products
+			}{{on.Encoding, p}, {tensor.CPU.(tensor.Encoding), p}, {on.Encoding, tensor.OwnProducts}} {
+				d, err := LoadOn(&tensor.Shared{Encoding: o.on}, dir, "", Options{Rows: 2048, Products: o.products})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if all[i], err = d.Encode(seqs); err != nil {
+					t.Fatal(err)
+				}
+				alone, err := d.Encode(seqs[5:6])
+				if err != nil || !slices.Equal(alone, all[i][5*c.Hidden:6*c.Hidden]) {
+					t.Errorf("other bits alone (%v)", err)
+				}
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			least, mean := cosine(all[0], all[1], c.Hidden)
+			t.Logf("to the processor: cosine at least %.6f, mean %.6f", least, mean)
+			if !(mean >= want.mean) || !(least >= want.least) {
+				t.Errorf("cosine %v, on average %v, to the processor's vectors in 8 bits", least, mean)
+			}
+			least, mean = cosine(all[0], all[2], c.Hidden)
+			t.Logf("to bfloat16: cosine at least %.6f, mean %.6f", least, mean)
+			if !(least >= want.toBFloat16) {
+				t.Errorf("cosine %v to the vectors in bfloat16", least)
+			}
+		})
 	}
-	c := tiny()
-	c.Vocab, c.Hidden, c.Heads, c.Intermediate, c.Layers, c.Positions = 1000, 768, 12, 3072, 3, 512
-	dir := write(t, c, 3, nil)
-	seqs := texts(rand.New(rand.NewPCG(1, 2)), 40, 200, c.Vocab)
-	var all [3][]float32
-	for i, o := range []struct {
-		on      tensor.Encoding
-		eighths bool
-	}{{on.Encoding, true}, {tensor.CPU.(tensor.Encoding), true}, {on.Encoding, false}} {
-		d, err := LoadOn(&tensor.Shared{Encoding: o.on}, dir, "", Options{Rows: 2048, Eighths: o.eighths})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if all[i], err = d.Encode(seqs); err != nil {
-			t.Fatal(err)
-		}
-		alone, err := d.Encode(seqs[5:6])
-		if err != nil || !slices.Equal(alone, all[i][5*c.Hidden:6*c.Hidden]) {
-			t.Errorf("other bits alone (%v)", err)
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	least, mean := cosine(all[0], all[1], c.Hidden)
-	t.Logf("to the processor: cosine at least %.6f, mean %.6f", least, mean)
-	if !(mean >= 0.9995) || !(least >= 0.995) { // the least is of a text of few tokens
-		t.Errorf("cosine %v, on average %v, to the processor's vectors in 8 bits", least, mean)
-	}
-	least, mean = cosine(all[0], all[2], c.Hidden)
-	t.Logf("to bfloat16: cosine at least %.6f, mean %.6f", least, mean)
 }

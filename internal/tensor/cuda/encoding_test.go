@@ -117,6 +117,38 @@ func TestShortAttention(t *testing.T) {
 	}
 }
 
+// Products in integers: both back ends round operands to the same integers but where a
+// number lies in the middle, and sums are exact. Shapes with parts of tiles in every
+// direction, more tiles than there are blocks of threads, and one.
+func TestBytes(t *testing.T) {
+	if !gpu.HasBytes() {
+		t.Skip("the GPU has no products in integers")
+	}
+	for _, s := range []struct{ rows, in, out int }{{133, 64, 256}, {1, 16, 512}, {700, 768, 3072}, {6000, 384, 1536}} {
+		for _, act := range []tensor.Act{tensor.TanhGELU, tensor.ReLU} {
+			b := newBench(t)
+			rows, in, out := s.rows, s.in, s.out
+			bias, y, z := b.rand(out), b.poison(rows*out), b.rand(rows*in)
+			norm, zero, hidden := b.of(slices.Repeat([]float32{1}, in)), b.of(make([]float32, in)), b.rand(rows*in)
+			wx, vx := b.normal(out*in, 0.1), b.normal(in*out, 0.1)
+			bothEncoding(func(be tensor.Encoding, of func(pair) *tensor.Tensor) {
+				x, w, up, v := be.AllocBytes(rows*in, in), be.AllocBytes(out*in, in), be.AllocBytes(rows*out, tensor.ByteBlock), be.AllocBytes(in*out, out)
+				be.UploadEighth(w, wx)
+				be.UploadEighth(v, vx)
+				be.LayerNormIn(of(hidden), x, of(norm), of(zero), rows, in, 1e-5)
+				be.LinearEighth(of(y), x, w, of(bias), rows, in, out, false)
+				be.LinearActEighth(up, x, w, of(bias), rows, in, out, act)
+				be.LinearEighth(of(z), up, v, of(bias).View(0, in), rows, out, in, true)
+				for _, t := range []*tensor.Eighth{x, w, up, v} {
+					be.FreeEighth(t)
+				}
+			})
+			b.check(fmt.Sprint("bytes ", s), y, once)
+			b.check(fmt.Sprint("bytes after bytes ", s, act), z, often)
+		}
+	}
+}
+
 // Products in 8 bits: operands and results are rounded as the processor's are. A result
 // between two numbers of e4m3 may go the other way.
 func TestEighths(t *testing.T) {
