@@ -1,9 +1,10 @@
 //go:build cuda
 
 // Command searchbench measures exact search on a GPU beside PyTorch's product and topk
-// on the same card in the same run, over random half floats made there. Medians;
-// ours are wall times of whole searches, queries and hits copied, the peer's are
-// times of its kernels.
+// on the same card in the same run, and beside FAISS's flat index where it is installed,
+// over random half floats made there. Medians; ours are wall times of whole searches,
+// queries and hits copied, those of PyTorch are of its kernels, and FAISS's are of
+// searches whose queries and hits stay on the card.
 //
 //	go run -tags cuda ./indexer/searchbench --python python3 --out build/bench/gpu-search.json
 package main
@@ -136,7 +137,7 @@ func run() error {
 	if hits > 0 {
 		all = append(all, bench.Row{Name: "hits equal among kernels", Unit: "share", Ours: float64(exact) / float64(hits), Note: fmt.Sprintf("%d of %d hits, rows and scores; fp16, mma.sync, int8", exact, hits)})
 	}
-	peer(all)
+	all = peers(all)
 	if err := bench.Write(*out, all); err != nil {
 		return err
 	}
@@ -180,8 +181,8 @@ func median(n int, f func() error, failed *error) float64 {
 	return all[n/2]
 }
 
-// peer fills in what torch needs for the same.
-func peer(all []bench.Row) {
+// peers fills in what torch needs for the same, and adds rows beside FAISS.
+func peers(all []bench.Row) []bench.Row {
 	why := bench.Missing(*python, "torch")
 	if why == "" {
 		cmd := exec.Command(*python, *script, fmt.Sprint(*rows), fmt.Sprint(*dim), fmt.Sprint(k))
@@ -192,16 +193,24 @@ func peer(all []bench.Row) {
 		}
 		for line := range bytes.Lines(text) {
 			var v struct {
-				Name, Peer string
-				Value      float64
+				Name, Peer, Missing string
+				Value               float64
 			}
 			if json.Unmarshal(line, &v) != nil {
 				continue
 			}
-			for i := range all {
-				if all[i].Name == v.Name {
-					all[i].Peer, all[i].PeerName = v.Value, v.Peer
-				}
+			if v.Missing != "" {
+				all = append(all, bench.Row{Name: "search fp16 beside " + v.Name, Note: "peer not measured: " + v.Missing})
+			}
+			i := slices.IndexFunc(all, func(r bench.Row) bool { return r.Name == v.Name })
+			switch {
+			case i < 0:
+			case all[i].Peer == 0:
+				all[i].Peer, all[i].PeerName = v.Value, v.Peer
+			default: // of another peer
+				row := all[i]
+				row.Name, row.Peer, row.PeerName, row.Bound = row.Name+", beside FAISS", v.Value, v.Peer, 1
+				all = append(all, row)
 			}
 		}
 	}
@@ -210,4 +219,5 @@ func peer(all []bench.Row) {
 			all[i].Note += "; " + why
 		}
 	}
+	return all
 }

@@ -15,8 +15,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"searchloop/indexer/flat"
+	"searchloop/indexer/flat/dots"
 	"searchloop/internal/cuda"
 	"searchloop/internal/fail"
 )
@@ -370,6 +372,112 @@ func TestMemory(t *testing.T) {
 	if s != nil || err != nil {
 		t.Errorf("auto with too little: %v, %v", s, err)
 	}
+}
+
+// An index of one and a half times the memory of the whole GPU. It is one file of random
+// rows over and over, so that it needs 4 GiB of disk, and the best rows tie with their
+// copies: hits are those of the file, and of equal ones those of the lowest ids.
+func TestLargerThanTheGPU(t *testing.T) {
+	needGPU(t)
+	dir := os.Getenv("SEARCHLOOP_LARGE")
+	if dir == "" {
+		t.Skip("needs 4 GiB of disk, as much memory, and minutes: SEARCHLOOP_LARGE names a folder for it")
+	}
+	const rows, dim = 4 << 30 / 1536, 768
+	path := filepath.Join(dir, "large.index")
+	defer os.Remove(path)
+	if err := writeRandom(path, rows, dim); err != nil {
+		t.Fatal(err)
+	}
+	one, err := flat.OpenSet([]string{path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	open(t, write(t, flat.FP16, 8, make([]float32, 800)), Options{}).Close() // kernels are loaded
+	d, err := cuda.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	before, total := d.Memory()
+	copies := int((total*3/2 + rows*dim*2 - 1) / (rows * dim * 2))
+	host, err := flat.OpenSet(slices.Repeat([]string{path}, copies))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	begin := time.Now()
+	s := open(t, host, Options{})
+	loading := time.Since(begin).Seconds()
+	after, _ := d.Memory()
+	p := s.parts[0].plan
+	planned, used := float64(p.bytes()), float64(before-after)
+	t.Logf("%d rows of %d half floats: %s, %.2f times the %s of the GPU; %s held, loaded in %.1f s; planned %.0f bytes, %.0f used, off by %.2f %%",
+		host.Rows(), dim, size(host.Rows()*dim*2), float64(host.Rows()*dim*2)/float64(total), size(total), size(p.rows), loading, planned, used, 100*(used-planned)/planned)
+	if math.Abs(used-planned) > .02*planned {
+		t.Errorf("planned %.0f bytes, used %.0f", planned, used)
+	}
+	rng := rand.New(rand.NewPCG(17, 18))
+	for _, c := range []struct{ queries, k int }{{1, 5}, {64, 5}, {512, 200}} {
+		q := units(rng, c.queries, dim)
+		found, err := one.Search(t.Context(), q, c.k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([][]flat.Hit, c.queries)
+		for i, hits := range found {
+			for len(hits) > 0 && len(want[i]) < c.k {
+				n := 1
+				for n < len(hits) && hits[n].Score == hits[0].Score {
+					n++
+				}
+				for copy := range copies {
+					for _, h := range hits[:n] {
+						want[i] = append(want[i], flat.Hit{Row: int64(copy)*rows + h.Row, Score: h.Score})
+					}
+				}
+				hits = hits[n:]
+			}
+			want[i] = want[i][:c.k]
+		}
+		begin := time.Now()
+		equal(t, fmt.Sprint(c), host, s, q, c.k, flat.All, want)
+		took := time.Since(begin).Seconds()
+		passed := float64(p.passing) * dim * 2 / 1e9
+		t.Logf("%d queries, k %d: %.2f s; %.1f GB pass through, %.1f GB/s of them, %.1f GB/s of the whole", c.queries, c.k, took, passed, passed/took, float64(host.Rows())*dim*2/1e9/took)
+	}
+}
+
+// writeRandom writes rows of normal half floats, no two alike.
+func writeRandom(path string, rows int64, dim int) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w, err := flat.Header{Dim: dim, Rows: rows, Format: flat.FP16}.Writer(f)
+	if err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(15, 16))
+	var normal [1 << 12]uint16
+	for i := range normal {
+		normal[i] = dots.ToHalf(float32(rng.NormFloat64() / math.Sqrt(float64(dim))))
+	}
+	some := make([]uint16, 4096*dim)
+	for rows > 0 {
+		some = some[:min(int64(len(some)), rows*int64(dim))]
+		for i := 0; i < len(some); i += 4 { // dim is a multiple of 4
+			r := rng.Uint64()
+			some[i], some[i+1], some[i+2], some[i+3] = normal[r>>52], normal[r>>40&0xfff], normal[r>>28&0xfff], normal[r>>16&0xfff]
+		}
+		if err := w.WriteHalves(some); err != nil {
+			return err
+		}
+		rows -= int64(len(some) / dim)
+	}
+	return w.Close()
 }
 
 // A GPU that fails in the middle: auto goes on with the CPU, and cuda fails.
