@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -377,10 +378,26 @@ func (p place) waitForJournal(dataset string) {
 func TestTwoSignals(t *testing.T) {
 	t.Parallel()
 	p := copyOf(t)
-	url, stop := p.scripted("oracle", "hang")
-	defer stop()
-	cmd := p.start("rollout " + playing + "--out x/r --policy-url " + url)
-	time.Sleep(500 * time.Millisecond)
+	asked := make(chan struct{}, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/models") {
+			fmt.Fprint(w, `{"data": [{"id": "hang"}]}`)
+			return
+		}
+		io.Copy(io.Discard, r.Body)
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-r.Context().Done()
+	}))
+	defer s.Close()
+	cmd := p.start("rollout " + playing + "--out x/r --policy-url " + s.URL)
+	select {
+	case <-asked: // something is in flight, without which the first signal ends the job
+	case <-time.After(time.Minute):
+		t.Error("the policy was never asked")
+	}
 	cmd.Process.Signal(syscall.SIGINT)
 	time.Sleep(400 * time.Millisecond) // less is taken for the same signal
 	cmd.Process.Signal(syscall.SIGINT)
