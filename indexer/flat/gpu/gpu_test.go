@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +27,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if left := os.Getenv("SEARCHLOOP_LEAVE"); left != "" {
+		occupy(left)
+		return
+	}
 	if _, err := cuda.Open(0); err != nil && os.Getenv("GPU_REQUIRED") == "" {
 		fmt.Println("tests of the GPU are left out:", err)
 		absent = true
@@ -478,6 +485,170 @@ func writeRandom(path string, rows int64, dim int) (err error) {
 		rows -= int64(len(some) / dim)
 	}
 	return w.Close()
+}
+
+// occupy is another process that takes the memory of the GPU but for so many bytes,
+// until its standard input ends.
+func occupy(left string) {
+	n, err := strconv.ParseInt(left, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	d, err := cuda.Open(0)
+	if err != nil {
+		panic(err)
+	}
+	free, _ := d.Memory()
+	d.Alloc(free - n)
+	fmt.Println("occupied")
+	io.Copy(io.Discard, os.Stdin)
+}
+
+// occupied lets another process take the memory, until the function that it returns is called.
+func occupied(t *testing.T, left int64) (end func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SEARCHLOOP_LEAVE=%d", left))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := make([]byte, len("occupied"))
+	if _, err := io.ReadFull(out, word); err != nil {
+		t.Fatal("the other process: ", err)
+	}
+	return func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// whenPlanned is a log that does something once the plan is made.
+type whenPlanned struct{ do func() }
+
+func (whenPlanned) Enabled(context.Context, slog.Level) bool { return true }
+func (w whenPlanned) WithAttrs([]slog.Attr) slog.Handler     { return w }
+func (w whenPlanned) WithGroup(string) slog.Handler          { return w }
+func (w whenPlanned) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "memory plan" {
+		w.do()
+	}
+	return nil
+}
+
+// Another process has the memory, before the plan and after it: auto searches on the
+// CPU, a GPU that was asked for by name is an error that says how much there was.
+func TestMemoryIsTaken(t *testing.T) {
+	needGPU(t)
+	const rows, dim = 100_000, 512
+	host := write(t, flat.Flat, dim, make([]float32, rows*dim)) // 195 MiB: not small
+	for _, device := range []string{"auto", "cuda", "cuda:0"} {
+		end := occupied(t, 900<<20) // less than a group of queries takes, beside the reserve
+		s, err := Open(host, Options{Device: device, Log: slog.New(slog.DiscardHandler)})
+		end()
+		if s != nil || device == "auto" && err != nil || device != "auto" && (fail.KindOf(err) != fail.Usage || !strings.Contains(err.Error(), "are free")) {
+			t.Errorf("%s, taken before: %v, %v", device, s, err)
+		}
+		t.Logf("%s, taken before: %v", device, err)
+		end = nil
+		s, err = Open(host, Options{Device: device, Log: slog.New(whenPlanned{func() {
+			if end == nil {
+				end = occupied(t, 64<<20)
+			}
+		}})})
+		if end == nil {
+			t.Fatal("no plan was logged")
+		}
+		end()
+		if s != nil || device == "auto" && err != nil || device != "auto" && (err == nil || !strings.Contains(err.Error(), "GiB")) {
+			t.Errorf("%s, taken after the plan: %v, %v", device, s, err)
+		}
+		t.Logf("%s, taken after the plan: %v", device, err)
+	}
+	s, err := Open(host, Options{Device: "auto", Log: slog.New(slog.DiscardHandler)})
+	if s == nil || err != nil {
+		t.Fatalf("once it is given back: %v, %v", s, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Several parts, here of one GPU, find what one does: equal rows by id across the
+// parts, ranges that leave parts out, parts without rows.
+func TestParts(t *testing.T) {
+	needGPU(t)
+	rng := rand.New(rand.NewPCG(19, 20))
+	const dim = 48
+	for _, rows := range []int{2, 1000, 30_001} {
+		for _, format := range []flat.Format{flat.Flat, flat.FP16, flat.SQ8} {
+			host := write(t, format, dim, ints(rng, rows*dim))
+			for _, n := range []int{2, 3, 8} {
+				s := &Set{host: host, o: Options{Log: slog.New(slog.DiscardHandler)}}
+				if err := s.open(make([]int, n)); err != nil {
+					t.Fatalf("%d rows, %v, %d parts: %v", rows, format, n, err)
+				}
+				for _, queries := range []int{1, 5, 70} {
+					for _, among := range []flat.Range{flat.All, {From: int64(rows) / 3, To: int64(rows)/2 + 1}} {
+						for _, k := range []int{1, 10, 1024} {
+							same(t, fmt.Sprintf("%d rows, %v, %d parts, %d queries, k %d, %v", rows, format, n, queries, k, among), host, s, ints(rng, queries*dim), k, among)
+						}
+					}
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
+// Batches of 1 to 4,096 and k to 1,024, many scores equal, by way of the queue.
+func TestBatches(t *testing.T) {
+	needGPU(t)
+	rng := rand.New(rand.NewPCG(21, 22))
+	const rows, dim = 20_000, 64
+	for _, format := range []flat.Format{flat.Flat, flat.FP16, flat.SQ8} {
+		host := write(t, format, dim, ints(rng, rows*dim), rows/2)
+		for _, scan := range []string{"stored", "bf16"} {
+			if format == flat.SQ8 && scan != "stored" {
+				continue
+			}
+			s := open(t, host, Options{Scan: scan})
+			for _, n := range []int{1, 2, 3, 4, 7, 16, 63, 64, 65, 127, 128, 129, 255, 256, 257, 512, 1023, 1024, 1025, 2048, 4095, 4096} {
+				for _, k := range []int{1, 5, 1024} {
+					if n > 129 && k == 1024 && n != 4096 {
+						continue // the CPU takes long
+					}
+					q := ints(rng, n*dim)
+					want, err := host.Search(t.Context(), q, k)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := s.SearchRange(t.Context(), q, k, flat.All)
+					if err != nil || len(got) != n {
+						t.Fatalf("%v as %s, %d queries, k %d: %d, %v", format, scan, n, k, len(got), err)
+					}
+					for i := range want {
+						if !slices.Equal(got[i], want[i]) {
+							t.Errorf("%v as %s, %d queries, k %d: query %d differs", format, scan, n, k, i)
+							break
+						}
+					}
+				}
+			}
+		}
+	}
 }
 
 // A GPU that fails in the middle: auto goes on with the CPU, and cuda fails.
