@@ -11,6 +11,7 @@ import (
 
 	"searchloop/internal/fail"
 	"searchloop/internal/job"
+	"searchloop/internal/jsonscan"
 	"searchloop/internal/table"
 )
 
@@ -110,15 +111,13 @@ func (r LensReport) text() ([]byte, error) {
 	return append(append(append(out, "\n  "...), rest[at:]...), '\n'), nil
 }
 
-// appendJSONText appends a text as json.Marshal writes it.
+// appendJSONText appends a text as json.Marshal writes it, which escapes for HTML.
 func appendJSONText(dst []byte, s string) []byte {
-	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
-			text, _ := json.Marshal(s) // a text cannot fail
-			return append(dst, text...)
-		}
+	if strings.ContainsAny(s, "<>&") {
+		text, _ := json.Marshal(s) // a text cannot fail
+		return append(dst, text...)
 	}
-	return append(append(append(dst, '"'), s...), '"')
+	return jsonscan.AppendText(dst, s)
 }
 
 // settle enters what count has not yet.
