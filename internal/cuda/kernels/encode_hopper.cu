@@ -1,5 +1,6 @@
 #include "common.cuh"
 #include "wgmma.cuh"
+#include "cluster.cuh"
 
 // Products of encoders in integers of 8 bits for compute capability 9.0: sums are exact,
 // and every row of x and of w has a scale of its own, or x one for every 256 columns.
@@ -13,30 +14,6 @@ __device__ __forceinline__ void multiply(int (&d)[96], u64 a, u64 b, bool first)
 __device__ __forceinline__ void multiply(int (&d)[128], u64 a, u64 b, bool first) {
 	asm volatile("{ .reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, p; }"
 		: "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111]), "+r"(d[112]), "+r"(d[113]), "+r"(d[114]), "+r"(d[115]), "+r"(d[116]), "+r"(d[117]), "+r"(d[118]), "+r"(d[119]), "+r"(d[120]), "+r"(d[121]), "+r"(d[122]), "+r"(d[123]), "+r"(d[124]), "+r"(d[125]), "+r"(d[126]), "+r"(d[127]) : "l"(a), "l"(b), "r"(first ? 0 : 1));
-}
-
-// fetch begins to copy a box of 128 bytes by some rows, and says so to the barrier; of
-// both blocks of a cluster where it is for both.
-__device__ __forceinline__ void fetch(u32 to, const map &m, int byte, int row, u32 full) {
-	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-		::"r"(to), "l"(&m), "r"(byte), "r"(row), "r"(full) : "memory");
-}
-__device__ __forceinline__ void fetch_both(u32 to, const map &m, int byte, int row, u32 full) {
-	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
-		::"r"(to), "l"(&m), "r"(byte), "r"(row), "r"(full), "h"((u16)3) : "memory");
-}
-__device__ __forceinline__ int block_rank() {
-	int r;
-	asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-	return r;
-}
-__device__ __forceinline__ void cluster_sync() { asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory"); }
-
-// release says in both blocks that a warp is done with a stage.
-__device__ __forceinline__ void release(u32 empty) {
-	if (threadIdx.x % 32) return;
-	for (int i = 0; i < 2; i++)
-		asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(empty), "r"(i) : "memory");
 }
 
 // What a product is of: x [rows, in], w [out, in], their scales, a bias a column.
@@ -189,8 +166,8 @@ __device__ __forceinline__ void product(void *y, float *ys, const map &x, const 
 				u32 at = base + stage * (A + B), f = full + 8 * stage;
 				barrier_wait(empty + 8 * stage, phase ^ 1);
 				barrier_expect(f, A + B);
-				fetch(at, x, c * 128, row, f);
-				fetch_both(at + A + rank * B / 2, w, c * 128, col + rank * N / 2, f);
+				fetch<1>(at, x, c * 128, row, f);
+				fetch<2>(at + A + rank * B / 2, w, c * 128, col + rank * N / 2, f);
 				if (++stage == STAGES) stage = 0, phase ^= 1;
 			}
 		}
@@ -227,11 +204,11 @@ __device__ __forceinline__ void product(void *y, float *ys, const map &x, const 
 				int before = next();
 				take(d, false);
 				wgmma_wait<1>();
-				release(empty + 8 * before);
+				release<2>(empty + 8 * before);
 				before = next();
 				wgmma_wait<0>();
 				hold(d);
-				release(empty + 8 * before);
+				release<2>(empty + 8 * before);
 #pragma unroll
 				for (int i = 0; i < N / 2; i += 4) {
 					sum[i] += d[i] * s0;
@@ -246,12 +223,12 @@ __device__ __forceinline__ void product(void *y, float *ys, const map &x, const 
 			for (int c = 0; c < chunks; c++) {
 				take(d, c == 0);
 				wgmma_wait<1>();
-				if (before >= 0) release(empty + 8 * before);
+				if (before >= 0) release<2>(empty + 8 * before);
 				before = next();
 			}
 			wgmma_wait<0>();
 			hold(d);
-			release(empty + 8 * before);
+			release<2>(empty + 8 * before);
 			if constexpr (KIND == PUT) put<N>((bf16 *)y, o, d, r0, col, lane);
 			else put_bytes<N, KIND == PUT_RELU>((char *)y, ys, o, d, r0, col, lane);
 		}
